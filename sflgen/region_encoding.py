@@ -165,6 +165,7 @@ def _match_table(numbers: MatchNumbers, used: Ints) -> MatchTable:
         codes,
         bool((roles == Role.ONCE).any()),
         roles > Role.CONSTANT,
+        roles == Role.ONCE,
         numbers.writes.values[used].astype(np.uint32),
         # What only the reader of groups asks (verify/group_reader.py), which looks at named chains.
         np.zeros(len(used), np.uint32),

@@ -254,7 +254,8 @@ def number_groups(rules: ListRules, layout: Layout) -> Groups:
     for first, equal in layout.copies.equal.items():
         group[equal] = group[first]
     uncopied = rules.live & (group < 0)
-    group = _with_uncopied(rules, group, np.flatnonzero(uncopied), len(is_called) - 1)
+    group = _with_versions_alone(layout, group)
+    group = _with_uncopied(rules, group, np.flatnonzero(rules.live & (group < 0)), len(is_called) - 1)
     order = np.lexsort((np.arange(rules.count), group))
     position = order[rules.live[order]]
     number_of = np.full(rules.count, -1)
@@ -288,6 +289,20 @@ def _add_frame(frame: _Frame, groups: Groups, first: int) -> int:
 def _list_chain(parts: list[Part], owned: dict[int, int], groups: Groups) -> ListChain:
     last = max((groups.last_position(each, size) for each, size in owned.items()), default=-1)
     return ListChain(tuple(parts), owned, last)
+
+
+def _with_versions_alone(layout: Layout, group: Ints) -> Ints:
+    """*group*, where a rule that only versions have copies of gets the group of rules beside its copies."""
+    region, of = layout.region, layout.copies.of
+    copied = np.flatnonzero(of >= 0)
+    of_chain = np.full(len(region.chains), -1)
+    np.maximum.at(of_chain, region.chain[copied], group[of[copied]])
+    group = group.copy()
+    alone = copied[group[of[copied]] < 0]
+    np.maximum.at(group, of[alone], of_chain[region.chain[alone]])
+    for first, equal in layout.copies.equal.items():
+        group[equal] = group[first]
+    return group
 
 
 def _with_uncopied(rules: ListRules, group: Ints, uncopied: Ints, last_group: int) -> Ints:

@@ -21,7 +21,8 @@ later groups: X decides a packet that a decider of X matches as the first decide
 packet, after the effects of the rules of X that stay, match the packet and precede that decider; any other
 packet passes X with the effects of all rules of X that stay and match it.  By induction along the jumps, if
 - X has deciders, none of them RETURN, which would return to the caller of X; and rules that stay, if these
-are in the last group, which X and each chain that it calls has once;
+are in the last group, which X and each chain that it calls has once, as the last part: before, a packet might
+meet them there and then in the form of a rule that follows;
 - a form that searches rules that stay is before a decider, and called for the packets that this decider
 matches, so that these packets end there;
 - for each rule of a segment (the first rules of one group): the list rules before it that are in an earlier
@@ -158,11 +159,11 @@ def check_law(rules: ListRules, groups: Groups, forms: Forms, root: int) -> None
     _check_root(groups, root)
     last = groups.count - 1
     of_last = groups.position[groups.group_start[last] :]
-    has_stayers = not rules.final[of_last].all()
+    has_stayers = not (rules.final & ~rules.changing)[of_last].all()
     for number, chain in forms.chains.items():
         _check_version(chain, groups, forms.chains)
-        if has_stayers and sum(last in _owned(part, forms.chains) for part in chain.parts) > 1:
-            raise NotGrouped("a chain that is called before a rule reads rules that stay twice")
+        if has_stayers and any(last in _owned(part, forms.chains) for part in chain.parts[:-1]):
+            raise NotGrouped("a chain that is called before a rule reads rules that stay too early")
         once = groups.chains.get(number)
         if once is not None and once.owned != chain.owned:
             raise NotGrouped("a group that is called before a rule has rules that follow it")

@@ -96,10 +96,10 @@ class Tables:
         data = np.stack((kind, number), axis=1).astype(np.uint32).tobytes()
         return [data[at : at + 8] for at in range(0, len(data), 8)]
 
-    def asks(self, rule: int) -> bool:
-        """Whether the rule asks a memory or chance."""
+    def has_memory(self, rule: int) -> bool:
+        """Whether the rule has a memory of its own."""
         used = self.encoding.rule_match[self.rule_start[rule] : self.rule_start[rule + 1]]
-        return bool(np.any(self.encoding.matches.asks[used]))
+        return bool(np.any(self.encoding.matches.once[used]))
 
     def surely_ends(self, chain: int) -> bool:
         """Whether no packet that enters the chain comes back, for reasons that all packets share."""
@@ -128,7 +128,7 @@ class ListRules:
     """The rules of a chain of the first program, numbered from its first, *offset*.
 
     final       by rule: it surely ends the packet's way, or returns, and asks no memory
-    has_memory  by rule: it asks a memory or chance
+    has_memory  by rule: it has a memory of its own, so it is printed once
     changing    by rule: what the chain writes may change whether it matches
     live        by rule: it is kept; not where an earlier rule has the same matches and decides their packets
     match_keys, target_keys  by rule
@@ -156,7 +156,9 @@ def read_list(tables: Tables, chain: int) -> ListRules:
     owner = np.repeat(np.arange(len(numbers)), of_rule[1])
     used = tables.encoding.rule_match[ranges(*of_rule)]
     has_memory = np.zeros(len(numbers), np.bool_)
-    has_memory[owner[matches.asks[used]]] = True
+    has_memory[owner[matches.once[used]]] = True
+    asks = np.zeros(len(numbers), np.bool_)
+    asks[owner[matches.asks[used]]] = True
     # What the chain writes may change the answer of a match: then equal matches decide nothing.
     written = int(tables.encoding.chain_writes[chain])
     changing = np.zeros(len(numbers), np.bool_)
@@ -165,7 +167,7 @@ def read_list(tables: Tables, chain: int) -> ListRules:
     final = np.isin(kind, (Action.VERDICT, Action.RETURN))
     for at in np.flatnonzero(np.isin(kind, _ENTERS)).tolist():
         final[at] = tables.surely_ends(int(tables.action[numbers[at], 1]))
-    final &= ~has_memory
+    final &= ~asks
     keys = tables.match_keys(numbers)
     live = np.ones(len(numbers), np.bool_)
     decided: set[bytes] = set()
@@ -377,4 +379,4 @@ def has_calls(tables: Tables, chain: int) -> bool:
     called = region.entered[(region.kind == Action.JUMP) & (region.entered >= 0)]
     if np.any(np.diff(region.start)[called] != 1):
         return True
-    return any(not tables.asks(int(region.rules[region.start[each]])) for each in set(called.tolist()))
+    return any(not tables.has_memory(int(region.rules[region.start[each]])) for each in set(called.tolist()))

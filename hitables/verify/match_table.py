@@ -104,6 +104,7 @@ class MatchTable:
     codes       by backend: the steps of all matches, and where those of each match start
     has_memory  whether some match has memory of its own
     asks        whether a match asks a memory or chance
+    once        whether it has memory of its own
     writes      mask of the states that it may change
     reads       mask of the states on which its tests depend
     inexact     whether it asks more than its tests, all of which must hold
@@ -116,6 +117,7 @@ class MatchTable:
     codes: dict[Backend, tuple[array[int], array[int]]]
     has_memory: bool
     asks: Bools
+    once: Bools
     writes: U32
     reads: U32
     inexact: Bools
@@ -171,6 +173,7 @@ def number_matches(matches: list[Match], family: Family) -> MatchTable:
         {backend: _code(distinct, own_tests, tests, keys, backend) for backend in Backend},
         bool(np.any(roles == Role.ONCE)),
         roles > Role.CONSTANT,
+        roles == Role.ONCE,
         np.array([mask(match.writes) for match in distinct], np.uint32),
         np.array([_reads(match) for match in distinct], np.uint32),
         either | (roles != Role.SPACE),

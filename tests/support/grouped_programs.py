@@ -432,6 +432,9 @@ class Grouping:
         if not first:
             return last
         both = f"before{limit}"
+        if self.slip == "early":
+            self.chains.setdefault(both, [Line(ANY, "-j", name) for name in (last, *first)])
+            return both
         calls = [Line(ANY, "-j", name) for name in (*first, *([last] if self.slip == "again" else []))]
         self.chains.setdefault(both, [*calls, *self.chains[last]])
         return both

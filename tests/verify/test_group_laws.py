@@ -117,6 +117,124 @@ def test_a_version_may_drop_malformed_packets_that_a_larger_one_passes(
     assert proved_by_lists(BEFORE, unlike, monkeypatch) is not True
 
 
+STAYS = """\
+*filter
+:FORWARD ACCEPT [0:0]
+-A FORWARD -p icmp -j LOG
+-A FORWARD -d 10.0.0.2/32 -j DROP
+-A FORWARD -s 10.0.0.1/32 -j ACCEPT
+-A FORWARD -p udp -j REJECT
+COMMIT
+"""
+LOGS_TWICE = """\
+*filter
+:FORWARD ACCEPT [0:0]
+:t0 - [0:0]
+:t1 - [0:0]
+:v2 - [0:0]
+:v1 - [0:0]
+-A FORWARD -j t0
+-A FORWARD -j t1
+-A FORWARD -p icmp -j LOG
+-A FORWARD -p udp -j REJECT
+-A t0 -s 10.0.0.1/32 -j v2
+-A t0 -s 10.0.0.1/32 -j ACCEPT
+-A t1 -d 10.0.0.2/32 -j v1
+-A t1 -d 10.0.0.2/32 -j DROP
+-A v2 -j v1
+-A v2 -d 10.0.0.2/32 -j v1
+-A v2 -d 10.0.0.2/32 -j DROP
+-A v1 -p icmp -j LOG
+COMMIT
+"""
+LOGS_ONCE = LOGS_TWICE.replace(":v1", ":w - [0:0]\n:v1").replace(
+    """\
+-A v2 -j v1
+-A v2 -d 10.0.0.2/32 -j v1
+-A v2 -d 10.0.0.2/32 -j DROP
+""",
+    """\
+-A v2 -j w
+-A v2 -p icmp -j LOG
+-A w -d 10.0.0.2/32 -j v1
+-A w -d 10.0.0.2/32 -j DROP
+""",
+)
+
+
+def test_no_version_reads_rules_that_stay_before_a_form_searches_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A packet from 10.0.0.1 to 10.0.0.2 would be logged twice, though each list is equal to its tree."""
+    assert not proved_by_lists(STAYS, LOGS_TWICE, monkeypatch)
+    assert proved_by_lists(STAYS, LOGS_ONCE, monkeypatch) is True
+
+
+def test_no_version_that_reads_rules_that_stay_early_is_proved(monkeypatch: pytest.MonkeyPatch) -> None:
+    differ = 0
+    for seed in range(SEED, SEED + PAIRS):
+        rng = random.Random(f"early {seed}")
+        rules = make_list(rng, rng.randrange(6, 16), EFFECTS)
+        grouped = Grouping(rules, rng, "early", late=True).write()
+        if not grouped.may_replace(list_program(rules)):
+            differ += 1
+            assert not proved_by_lists(list_program(rules).text(), grouped.text(), monkeypatch), (
+                grouped.text()
+            )
+    assert differ > 0.05 * PAIRS
+
+
+@pytest.mark.parametrize(
+    "match", ["limit --limit 1/sec", "hashlimit --hashlimit-above 5/min --hashlimit-name a"]
+)
+def test_a_version_may_be_one_rule_with_a_memory_that_rules_share(
+    match: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A memory that has a name may be asked in many rules; one of the rule itself is kept in one chain."""
+    before, after = (
+        text.replace("-p icmp -j LOG", f"-p icmp -m {match} -j DROP") for text in (STAYS, LOGS_ONCE)
+    )
+    assert (proved_by_lists(before, after, monkeypatch) is True) == match.startswith("hashlimit")
+
+
+DEAD = """\
+*filter
+:FORWARD ACCEPT [0:0]
+-A FORWARD -s 10.0.0.0/25 -j ACCEPT
+-A FORWARD -s 10.0.0.128/25 -j REJECT
+-A FORWARD -s 10.0.0.0/24 -j DROP
+-A FORWARD -d 10.0.0.2/32 -j DROP
+-A FORWARD -p udp -j DROP
+COMMIT
+"""
+DEAD_IN_A_VERSION = """\
+*filter
+:FORWARD ACCEPT [0:0]
+:t0 - [0:0]
+:t1 - [0:0]
+:v - [0:0]
+-A FORWARD -j t0
+-A FORWARD -j t1
+-A FORWARD -p udp -j DROP
+-A t0 -d 10.0.0.2/32 -j v
+-A t0 -d 10.0.0.2/32 -j DROP
+-A t1 -s 10.0.0.0/25 -j ACCEPT
+-A t1 -s 10.0.0.128/25 -j REJECT
+-A v -s 10.0.0.0/25 -j ACCEPT
+-A v -s 10.0.0.128/25 -j REJECT
+-A v -s 10.0.0.0/24 -j DROP
+COMMIT
+"""
+
+
+def test_a_rule_that_two_rules_cover_may_be_printed_in_a_version_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert proved_by_lists(DEAD, DEAD_IN_A_VERSION, monkeypatch) is True
+    alive = DEAD_IN_A_VERSION.replace("-A v -s 10.0.0.128/25 -j REJECT\n", "")
+    assert not proved_by_lists(DEAD, alive, monkeypatch)
+
+
 def test_a_version_drops_the_malformed_packets_that_its_list_drops(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four bytes of layer 4 are enough for `-m multiport`, and not for `-m tcp`, which drops the packet."""
     passes = AFTER.replace(
