@@ -270,7 +270,7 @@ def processor_times(case: Case, updates: int, seed: int) -> dict[str, Any]:
     updates: milliseconds, number, command.
     """
     drawn, spent, slowest = OwnUpdates(case, seed), [], []
-    state = sflgen.start(case.program, sflgen.Settings(backend="nft")).after
+    state = sflgen.start(case.program, sflgen.Settings(backend=Backend.NFT)).after
     used_before = _processor_seconds()
     with tempfile.TemporaryDirectory() as folder, sflgen.create(f"{folder}/state", state) as store:
         gc.freeze()  # as sflgen/cli/serve.py

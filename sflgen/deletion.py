@@ -16,10 +16,10 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from hitables.ir.rule import Metadata, Rule
+from hitables.ir.rule import Kind, Metadata, Rule
 
 from .copy_index import MAX_COPIES, index_copies
-from .edits import Edit, Op, rule_key
+from .edits import Edit, Op, jumps_to, rule_key
 from .entries import SectionEntries
 from .graft import Spot
 from .layout import ChainLayout, Entry
@@ -115,6 +115,7 @@ class Deletion:
         # The overlay of an entry may hold all rules that are near.
         if copies is None or len(copies) > max(MAX_COPIES, len(near)):
             return False
+        copies = self.with_forms(copies)
         edited = {chain for chain, _ in copies if (table, chain) in plan.entry_chains}
         for chain in edited:
             plan.regions((table, chain))  # computed while the rows are those of the entries
@@ -125,6 +126,23 @@ class Deletion:
         self.entries.rules_deleted(copies)
         plan.deleted_in_place = True
         return True
+
+    def with_forms(self, copies: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+        """*copies*, and the call of a version of later groups in front of each.
+
+        A packet of the deleted rule reads these groups behind its leaf, so it must not read them twice.
+        """
+        table, rows = self.plan.loaded.table(self.table), []
+        own = [match.key for match in self.rule.matches]
+        for chain, row in copies:
+            rows.append((chain, row))
+            if row == 0 or row - 1 in self.entries.rows(chain):
+                continue
+            rule = table[chain].rules[row - 1]
+            is_call = rule.target is not None and rule.target.kind is Kind.JUMP
+            if is_call and self.is_tree_chain(jumps_to(rule)) and [m.key for m in rule.matches] == own:
+                rows.append((chain, row - 1))
+        return rows
 
     def own_copies(self, region: Region, near: npt.NDArray[np.intp]) -> list[tuple[str, int]] | None:
         """Chains and rows of the copies of the rule; None if copies of equal rules are mixed with them.

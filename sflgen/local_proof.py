@@ -35,15 +35,16 @@ from hitables.verify.merged_classes import MergedClasses
 from hitables.verify.question import Question
 
 from .chain_names import Names
+from .chain_rows import NearChains
 from .deciding import Deciding, relying
 from .edits import Edit, Op, rule_key
 from .layout import ChainId, section_lists
 from .near_rules import NearRules
 from .planner import Plan
 from .region import Region
-from .region_encoding import NearChain, RegionEncoding
+from .region_encoding import RegionEncoding
 from .rule_index import RuleIndex, fields_written
-from .rule_rows import RuleRows
+from .rule_rows import Bools, RuleRows
 from .state import State
 from .written import written_by_chains
 
@@ -177,11 +178,12 @@ def _is_equal_in(state: State, chain_id: ChainId, region: Region) -> bool | None
     rows = state.cache.rule_rows(state.master.family)
     near = NearRules(rows, region, fields, is_kept=not any(effects))
     in_list = near.of_list(rows.of(_rules_near(state, chain_id, indexes, region, fields)))
-    in_tree = near.of_chains(loaded, chain, Names(state.settings.prefix, ()).is_generated)
+    names = Names(state.settings.prefix, ())
+    in_tree = near.of_chains(loaded, chain, lambda: rows.generated(names)).renamed(rows.chain(_TREE))
     unknown = _Unknown(written, Deciding(listed, state.settings))
     sides = (
-        _side(rows, region, chain, [NearChain(_LIST, in_list)], unknown),
-        _side(rows, region, chain, [NearChain(_TREE, in_tree[0].rows), *in_tree[1:]], unknown),
+        _side(rows, region, chain, NearChains.one(rows.chain(_LIST), in_list), unknown),
+        _side(rows, region, chain, in_tree, unknown),
     )
     question = state.question(frozenset({chain}), TIMEOUT)
     encoding = RegionEncoding(rows, sides, table, listed[chain].policy, question.backends[0])
@@ -203,17 +205,22 @@ def are_equal(state: State, chain_id: ChainId, rules: Rules, others: Rules, tree
     chains = {name: loaded[name] for name in tree}
     chains[_LIST] = Chain(_LIST, None, (*rules, rest))
     chains[_TREE] = Chain(_TREE, None, (*others, rest))
-    generated = Names(state.settings.prefix, ())
+    names = Names(state.settings.prefix, ())
+
+    def in_tree() -> Bools:
+        of_tree = np.zeros(len(rows.chain_names), np.bool_)
+        of_tree[[rows.chains[name] for name in tree if name in rows.chains]] = True
+        return of_tree
+
     sides = []
     for root in (_LIST, _TREE):
-        own = near.of_chains(loaded.of(chains), root, tree.__contains__)
-        overlays = [
-            name
-            for name in rows.callees(np.concatenate([each.rows for each in own]))
-            if name not in tree and generated.is_generated(name)
+        own = near.of_chains(loaded.of(chains), root, in_tree)
+        overlays = np.flatnonzero(rows.callees(own.rows) & rows.generated(names) & ~in_tree())
+        decided = [
+            NearChains.one(number, rows.of([_sure_verdict(rows.chain_names[number])]))
+            for number in overlays.tolist()
         ]
-        decided = [NearChain(name, rows.of([_sure_verdict(name)])) for name in overlays]
-        sides.append(_side(rows, everything, chain, [*own, *decided], unknown))
+        sides.append(_side(rows, everything, chain, NearChains.joined(own, *decided), unknown))
     question = state.question(frozenset({chain}), TIMEOUT)
     encoding = RegionEncoding(rows, (sides[0], sides[1]), table, loaded[chain].policy, question.backends[0])
     return _is_equal(encoding, chain, question) is True
@@ -281,17 +288,17 @@ class _Unknown(NamedTuple):
     deciding: Container[str]
 
 
-def _side(
-    rows: RuleRows, region: Region, chain: str, near: Sequence[NearChain], unknown: _Unknown
-) -> list[NearChain]:
+def _side(rows: RuleRows, region: Region, chain: str, near: NearChains, unknown: _Unknown) -> NearChains:
     """*chain* leads packets of *region* to the first of *near*; other chains have unknown effect."""
-    present = {each.name for each in near}
-    entered = rows.callees(np.concatenate([each.rows for each in near]))
-    front = NearChain(chain, rows.of([Rule(region.matches, goto(near[0].name))]))
+    names = rows.chain_names
+    entered = rows.callees(near.rows)
+    entered[near.numbers[near.numbers < len(entered)]] = False
     others = [
-        NearChain(name, rows.of([_unknown_effect(name, unknown)])) for name in entered if name not in present
+        NearChains.one(number, rows.of([_unknown_effect(names[number], unknown)]))
+        for number in np.flatnonzero(entered).tolist()
     ]
-    return [front, *near, *others]
+    front = rows.of([Rule(region.matches, goto(names[near.numbers[0]]))])
+    return NearChains.joined(NearChains.one(rows.chain(chain), front), near, *others)
 
 
 def _unknown_effect(chain: str, unknown: _Unknown) -> Rule:

@@ -16,8 +16,8 @@ from hitables.ir.fields import Field
 from hitables.ir.program import Table
 from hitables.ir.rule import Rule
 
+from .chain_rows import NearChains
 from .region import Region
-from .region_encoding import NearChain
 from .rule_index import RuleIndex, hull
 from .rule_rows import Bools, Ints, RuleRows
 
@@ -40,34 +40,36 @@ class NearRules:
         decides = np.flatnonzero(self._decides(rules))
         return rules[: decides[0] + 1] if len(decides) else rules
 
-    def of_chains(self, table: Table, root: str, is_generated: Callable[[str], bool]) -> list[NearChain]:
-        """The generated chains that the packets may reach from *root*, which is the first."""
-        rows, near = self.rows, [NearChain(root, np.empty(0, np.int64))]
-        level, seen = [root], {root}
-        while level:
-            chains = [rows.of_chain(table.name, name, table[name].rules) for name in level]
-            kept, sizes = self._near(chains)
-            selected = np.split(kept, np.cumsum(sizes)[:-1])
-            near += [NearChain(name, own) for name, own in zip(level, selected, strict=True)]
-            callees = rows.callees(kept)
-            level = [name for name in callees if name not in seen and is_generated(name)]
-            seen.update(level)
-        return near[1:]
+    def of_chains(self, table: Table, root: str, may_enter: Callable[[], Bools]) -> NearChains:
+        """The chains that the packets may reach from *root*, which is the first, by the names *may_enter*.
 
-    def _near(self, chains: list[Ints]) -> tuple[Ints, Ints]:
-        """The rules of all *chains* that are read, and their number by chain."""
-        rules = np.concatenate(chains)
-        chain = np.repeat(np.arange(len(chains)), [len(each) for each in chains])
+        It is called when all rules of *table* have rows.
+        """
+        rows = self.rows
+        chains = rows.of_table(table)
+        is_open = may_enter().copy()
+        level, near = np.array([rows.chain(root)], np.int64), []
+        is_open[level] = False
+        while len(level):
+            kept, sizes = self._near(*chains.of(level))
+            near.append(NearChains(level, kept, sizes))
+            level = np.flatnonzero(rows.callees(kept) & is_open)
+            is_open[level] = False
+        return NearChains.joined(*near)
+
+    def _near(self, rules: Ints, lengths: Ints) -> tuple[Ints, Ints]:
+        """Of the *rules* of chains of these *lengths*: those that are read, and their number by chain."""
+        chain = np.repeat(np.arange(len(lengths)), lengths)
         meets = np.ones(len(rules), np.bool_)
         for row, first, last in self.bounds:
             low, high = self.rows.low[row].values[rules], self.rows.high[row].values[rules]
             meets &= (low <= np.uint64(last)) & (high >= np.uint64(first))
         rules, chain = rules[meets], chain[meets]
-        ends = np.full(len(chains), len(rules), np.int64)
+        ends = np.full(len(lengths), len(rules), np.int64)
         decides = np.flatnonzero(self._decides(rules))[::-1]
         ends[chain[decides]] = decides  # of several, the first is written last
         is_read = np.arange(len(rules)) <= ends[chain]
-        return rules[is_read], np.bincount(chain[is_read], minlength=len(chains))
+        return rules[is_read], np.bincount(chain[is_read], minlength=len(lengths))
 
     def _decides(self, rules: Ints) -> Bools:
         """Which rules let no packet of the region read on: all their matches are the region's own."""

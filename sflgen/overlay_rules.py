@@ -58,7 +58,7 @@ def needed(region: Region, rules: Sequence[Rule], decided: bool, writes: Writes,
             else:
                 if len(others) <= MOST_OTHERS and all(other.escapes(rule) for other in others):
                     continue
-        else:
+        elif len(others) <= MOST_OTHERS:
             others.append(Region((*region.matches, *rule.matches), region.family, region.backends))
         kept.append(at)
     return kept[::-1]

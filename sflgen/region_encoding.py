@@ -9,8 +9,7 @@ Cost: about a microsecond for each rule.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +25,7 @@ from hitables.verify.coordinates import Coordinates
 from hitables.verify.encoding import Encoding, RuleRef
 from hitables.verify.match_table import MatchTable, TestTable
 
+from .chain_rows import NearChains
 from .rule_rows import Bools, Ints, MatchNumbers, RuleRows
 
 # Of one proof: some seconds.  Where rules cross wildly, cutting their regions takes longer than the proof of
@@ -33,13 +33,6 @@ from .rule_rows import Bools, Ints, MatchNumbers, RuleRows
 MOST_STEPS = 10_000_000
 
 _NOTHING: Ints = np.empty(0, np.int64)
-
-
-class NearChain(NamedTuple):
-    """A chain, and the rows of those of its rules that the packets may match."""
-
-    name: str
-    rows: Ints
 
 
 class RegionEncoding(Encoding):
@@ -51,23 +44,23 @@ class RegionEncoding(Encoding):
     def __init__(
         self,
         rows: RuleRows,
-        sides: tuple[Sequence[NearChain], Sequence[NearChain]],
+        sides: tuple[NearChains, NearChains],
         table: str,
         policy: str | None,
         backend: Backend,
     ) -> None:
         self.family, self.backend, self.verdict_only = rows.family, backend, False
-        chain = sides[0][0].name
+        chain = rows.chain_names[sides[0].numbers[0]]
         self.tables = (Table(table, (Chain(chain, policy),)),) * 2
-        self.chains_before = len(sides[0])
+        self.chains_before = len(sides[0].numbers)
         self._chain_numbers = [{chain: 0}, {chain: 0}]
         self._end = rows.verdict(policy or RETURNS)
         self.drop = rows.verdict(DROP)
-        chains = [*sides[0], *sides[1]]
-        selected = np.concatenate([each.rows for each in chains])
+        chains = NearChains.joined(*sides)
+        selected = chains.rows
         if rows.too_long.values[selected].any():
             raise Unsupported("a rule has too many matches to be proved")
-        self.chain_start = _starts([len(each.rows) for each in chains])
+        self.chain_start = _starts(chains.sizes)
         numbers, sizes = rows.matches.of(selected)
         self.rule_start = _starts(sizes)
         used, self.rule_match = _renumbered(numbers, len(rows.numbers.matches))
@@ -76,11 +69,11 @@ class RegionEncoding(Encoding):
         self._needing = [rows.needing[kind] for kind in kinds.tolist() if kind]
         self.rule_action = self._selected_actions(rows, sides, selected)
         if self.rule_action[:, 2].any() or self.matches.writes.any():
-            self._chains = [Chain(each.name, None) for each in chains]
+            self._chains = [Chain(rows.chain_names[number], None) for number in chains.numbers.tolist()]
             self.chain_writes = self._writes_of_chains()
         else:
-            self.chain_writes = np.zeros(len(chains), np.uint32)
-        self._partner = self._same_names(sides)
+            self.chain_writes = np.zeros(len(chains.numbers), np.uint32)
+        self._partner = self._same_names(rows, sides)
         self._provers: list[Prover] = []
 
     def prover(self, max_memory: int | None, chains: ChainArrays | None = None) -> Prover:
@@ -107,9 +100,7 @@ class RegionEncoding(Encoding):
     def partners(self) -> U32:
         return self._partner
 
-    def _selected_actions(
-        self, rows: RuleRows, sides: tuple[Sequence[NearChain], Sequence[NearChain]], selected: Ints
-    ) -> U32:
+    def _selected_actions(self, rows: RuleRows, sides: tuple[NearChains, NearChains], selected: Ints) -> U32:
         """Three words of each rule, in which chains have their numbers on the rule's side."""
         action, argument = rows.action.values[selected], rows.argument.values[selected]
         enters = (action == Action.JUMP) | (action == Action.GOTO)
@@ -117,25 +108,23 @@ class RegionEncoding(Encoding):
         for part, first, side in zip(
             (slice(0, split), slice(split, None)), (0, self.chains_before), sides, strict=True
         ):
-            names = [rows.chain(each.name) for each in side]
             number_of = np.full(len(rows.chain_names), -1, np.int64)
-            number_of[names] = np.arange(first, first + len(side))
+            number_of[side.numbers] = np.arange(first, first + len(side.numbers))
             callees = number_of[argument[part][enters[part]]]
             assert (callees >= 0).all(), "a side holds every chain that its rules enter"
             argument[part][enters[part]] = callees
         writes = rows.writes.values[selected]
         return np.stack((action, argument, writes), axis=1).astype(np.uint32)
 
-    def _same_names(self, sides: tuple[Sequence[NearChain], Sequence[NearChain]]) -> U32:
+    def _same_names(self, rows: RuleRows, sides: tuple[NearChains, NearChains]) -> U32:
         """By chain but the first of each side: the one of the same name on the other side, or NONE."""
-        numbers = [
-            {each.name: at for at, each in enumerate(side, first)}
-            for first, side in zip((0, self.chains_before), sides, strict=True)
-        ]
-        partner = np.full(sum(map(len, sides)), NONE, np.uint32)
-        for name in numbers[0].keys() & numbers[1].keys() - {sides[0][0].name}:
-            one, other = numbers[0][name], numbers[1][name]
-            partner[one], partner[other] = other, one
+        own, others = (side.numbers[1:] for side in sides)
+        place = np.full(len(rows.chain_names), -1, np.int64)
+        place[others] = np.arange(self.chains_before + 1, self.chains_before + 1 + len(others))
+        has_other = np.flatnonzero(place[own] >= 0)
+        partner = np.full(self.chains_before + len(sides[1].numbers), NONE, np.uint32)
+        partner[has_other + 1] = place[own[has_other]]
+        partner[place[own[has_other]]] = has_other + 1
         return partner
 
 

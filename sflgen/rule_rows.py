@@ -19,10 +19,13 @@ import numpy.typing as npt
 from hitables.core.prover import Action, Op
 from hitables.ir.fields import Family, Field, top
 from hitables.ir.packet import Backend
+from hitables.ir.program import Table
 from hitables.ir.rule import Kind, Match, Metadata, Role, Rule, Target
 from hitables.verify.encoding import MOST_EVENTS, MOST_TESTS
 from hitables.verify.match_table import mask
 
+from .chain_names import Names
+from .chain_rows import ChainRows
 from .rule_index import MatchHull, RuleIndex, joined, match_hull
 
 Ints = npt.NDArray[np.int64]
@@ -209,6 +212,8 @@ class RuleRows:
         self._kind_of: dict[tuple[Any, ...], int] = {(): 0}
         self._row_of: dict[int, int] = {}
         self._rows_of_chain: dict[tuple[str, str], tuple[tuple[Rule, ...], Ints]] = {}
+        self._of_table: dict[str, ChainRows] = {}
+        self._generated: dict[str, Column] = {}
 
     @property
     def is_large(self) -> bool:
@@ -221,6 +226,20 @@ class RuleRows:
             known = self._rows_of_chain[table, chain] = rules, self.of(rules)
         return known[1]
 
+    def of_table(self, table: Table) -> ChainRows:
+        """The rows of all chains of a loaded table."""
+        known = self._of_table.get(table.name)
+        if known is None:
+            known = self._of_table[table.name] = ChainRows(self.of, self.chain)
+        known.follow(table)
+        return known
+
+    def generated(self, names: Names) -> Bools:
+        """By number of a chain's name so far: whether it is that of a generated chain."""
+        column = self._generated.setdefault(names.prefix, Column(np.bool_))
+        column.new += [names.is_generated(name) for name in self.chain_names[len(column.values) :]]
+        return column.values
+
     def of(self, rules: Sequence[Rule]) -> Ints:
         """The rows of *rules*."""
         row_of = self._row_of
@@ -231,11 +250,11 @@ class RuleRows:
                     rows[at] = self._row(rules[at])
         return np.array(rows, np.int64)
 
-    def callees(self, rules: Ints) -> list[str]:
-        """The chains that the rules in these rows enter, each once."""
+    def callees(self, rules: Ints) -> Bools:
+        """By number of a chain's name: whether the rules in these rows enter it."""
         is_entered = np.zeros(len(self.chain_names), np.bool_)
         is_entered[self.argument.values[rules[self.enters.values[rules]]]] = True
-        return [self.chain_names[number] for number in np.flatnonzero(is_entered).tolist()]
+        return is_entered
 
     def chain(self, name: str) -> int:
         """The number of a chain's name."""

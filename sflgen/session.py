@@ -31,7 +31,7 @@ from .edits import Op
 from .fold_scheduler import FoldScheduler
 from .kernel import Kernel, loader
 from .kernel_watch import KernelWatch
-from .planner import Plan, costs_a_fold, fold_unproved, merged
+from .planner import Plan, costs_a_fold, fold_unproved, merged, plan_unproved
 from .proof import planner, prove_plan
 from .settings import Strategy
 from .state import State
@@ -39,6 +39,9 @@ from .store import Store
 
 # Updates that are planned ahead of those that the kernel has, at most.
 MAX_AHEAD = 16
+
+# Lines of a fold that is loaded as one patch because an update alone costs as much as a fold.
+MOST_AT_ONCE = 2000
 
 Reply = Callable[[str], None]
 
@@ -198,11 +201,20 @@ class Session:
                 self.settle()  # a staged chain may jump to the chain that is removed
                 state = self.planned_state
             plan = planner(self.proving)(state, updates, Strategy.GRAFT)
-            if costs_a_fold(plan):
-                plan = planner(self.proving)(state, updates, Strategy.FOLD)
+            plan = self.folded_at_once(plan) if costs_a_fold(plan) else plan
         except HitablesError as error:
             return None, _error_answer(error)
         return (plan, "") if plan.updates or plan.edits else (None, f"ok {state.version}\n")
+
+    def folded_at_once(self, plan: Plan) -> Plan:
+        """A plan of the same updates that folds; *plan* itself if the trees differ too much.
+
+        nft takes ten seconds for a patch of 20,000 lines; a fold in the background is loaded in pieces.
+        """
+        folded = plan_unproved(plan.before, plan.updates, Strategy.FOLD)
+        if self.kernel is not None and len(folded.edits) > max(MOST_AT_ONCE, len(plan.edits)):
+            return plan
+        return prove_plan(folded) if self.proving else folded
 
     @property
     def planned_state(self) -> State:
