@@ -134,6 +134,30 @@ def hosts(seed: int, rules: int, layout: Layout = FIVE_TUPLE, services: int = 9)
     return boxes
 
 
+@pytest.mark.parametrize("simd", [0, 256, 512])
+@pytest.mark.parametrize("split", [3, 4, 5, 6])
+def test_lists_of_few_kinds_are_written_down(split: int, simd: int) -> None:
+    for seed in range(3):
+        boxes = hosts(seed, 300)
+        headers = near(7, boxes, 3000)
+        with agree(f"sides(split={split}, narrow=12, simd={simd})", listed(boxes), headers) as db:
+            found, work = db.work(headers)
+            assert (found == db.search(headers)).all()
+            assert (work["lists"] == (2 if split > 4 else 1)).all()  # buckets; the product has none to search
+
+
+@pytest.mark.parametrize("services", [9, 60000])
+def test_rules_that_leave_both_addresses_open_are_found_among_narrow_ones(services: int) -> None:
+    boxes = hosts(9, 1300)
+    boxes[::2, 3] = np.random.default_rng(1).integers(0, services, 650)[
+        :, None
+    ]  # 60000: some are read in full
+    boxes[::3, :2] = [0, 2**32 - 1]
+    boxes = boxes[::-1].copy()
+    for split in (0, 5, 6):
+        agree(f"sides(split={split}, narrow=12)", listed(boxes), near(8, boxes, 4000)).close()
+
+
 @pytest.mark.parametrize("simd", [0, 512])
 @pytest.mark.parametrize("services", [3, 40])
 def test_wildcards_answer_as_linear_does(services: int, simd: int) -> None:

@@ -105,7 +105,7 @@ static double split_product_cost(const struct split_product *db, const uint32_t 
     for (uint32_t i = 0; i < DRAWN; i++, header += db->dims) {
         const uint32_t *from = address_map_leaf(&db->map[0], header[0]);
         const uint32_t *to = address_map_leaf(&db->map[1], db->dims > 1 ? header[1] : 0);
-        parts += ceil(length(db, db->product[0].list[(size_t)from[1] + to[1]]) / 32);
+        parts += db->answer ? 1 : ceil(length(db, db->product[0].list[(size_t)from[1] + to[1]]) / 32);
         if (db->products)
             parts += ceil(length(db, db->product[1].list[(size_t)from[0] + to[0]]) / 32);
         if (db->by_source)

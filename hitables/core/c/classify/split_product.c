@@ -6,8 +6,9 @@
  * address are never copied against rules wide in the other, and each of the three parts is small.  All other
  * dimensions become one *kind* of packet, found in a product of small tables, and a row of bits lists which
  * *services* (distinct intervals of rules beyond the addresses) match that kind.  Buckets and lists hold
- * rules best first, 16 or 32 of which are compared at a time with AVX-512.  Where it is cheaper, all rules
- * are in one product table, or in two.
+ * rules best first, 16 or 32 of which are compared at a time with AVX-512.  Rules that leave both addresses
+ * open are in none of these: each kind has the best of them.  Where it is cheaper, all rules are in one
+ * product table, or in two.
  * Cost: a search reads about four cache lines per address and part, whatever the number of rules, as long as
  * narrow intervals overlap little; a build sweeps over the ends of the rules and writes the buckets.  The
  * split is chosen by counting what each would write.
@@ -124,8 +125,11 @@ static uint32_t find_counted(const struct split_product *db, const uint32_t *hea
     size_t kind = 0;
     for (uint32_t d = 2; d < dims; d++)
         kind = kind * db->class[d - 2].classes + db->class[d - 2].of[header[d] >> db->class[d - 2].shift];
-    const uint32_t *row = db->row + (size_t)SPLIT_ROW * db->kind[kind];
-    work->nodes += 4 + dims - (dims > 2 ? 2 : dims) + db->products; /* maps, classes, kind, row, cells */
+    kind = db->kind[kind];
+    best = db->open[kind];
+    const uint32_t *row = db->row + (size_t)SPLIT_ROW * kind;
+    /* maps, classes, kind, row, answer by kind, cells */
+    work->nodes += 5 + dims - (dims > 2 ? 2 : dims) + db->products;
     for (uint32_t source = 0; source < 2; source++) {
         if (source ? !db->by_destination : !db->by_source)
             continue;
@@ -136,6 +140,12 @@ static uint32_t find_counted(const struct split_product *db, const uint32_t *hea
         best = found < best ? found : best;
     }
     for (uint32_t product = 0; product < 1U + db->products; product++) {
+        if (db->answer) {
+            uint32_t found = db->answer[db->cell[(size_t)x[1] + y[1]] + kind];
+            work->nodes++;
+            best = found < best ? found : best;
+            continue;
+        }
         uint32_t side = !product;
         uint32_t reference = db->product[product].list[(size_t)x[side] + y[side]];
         uint32_t found = list_plain(db, reference, row, header, db->checks);
@@ -202,7 +212,7 @@ static uint32_t narrowness(const struct split_product_builder *b, uint32_t rule,
 
 static void share_out_open(struct split_product_builder *b)
 {
-    static const enum part parts[2][2] = {{CROSS, BY_SOURCE}, {BY_DESTINATION, CROSS_TOO}};
+    static const enum part parts[2][2] = {{CROSS, BY_SOURCE}, {BY_DESTINATION, OPEN}};
     for (uint32_t i = 0; i < b->rules->count; i++)
         b->part[i] = (uint8_t)parts[is_open(b, i, 0)][is_open(b, i, 1)];
 }
@@ -224,6 +234,8 @@ static void share_out(struct split_product_builder *b, enum split how, uint32_t 
             part = BY_SOURCE;
         else if (destination && how == SOURCES_FIRST)
             part = BY_DESTINATION;
+        else if (how >= SOURCES && is_open(b, i, 0) && is_open(b, i, 1))
+            part = OPEN;
         b->part[i] = (uint8_t)part;
     }
 }
@@ -248,7 +260,7 @@ static double estimate(struct split_product_builder *b, double memory)
     for (uint32_t part = 0; part < PARTS && !b->memory.status; part++) {
         size_t pieces = b->memory.scope.pieces;
         struct range_classes classes[2];
-        if (!rules[part])
+        if (!rules[part] || part == OPEN)
             continue;
         bool bucket = part == BY_SOURCE || part == BY_DESTINATION;
         for (uint32_t k = 0; k < 2; k++)
@@ -315,6 +327,9 @@ static void split_product_free(void *built)
         budget_give(db->budget, db->class[d].of, db->class[d].bytes);
     budget_give(db->budget, db->kind, db->combinations * sizeof *db->kind);
     budget_give(db->budget, db->row, (size_t)db->kinds * SPLIT_ROW * sizeof *db->row);
+    budget_give(db->budget, db->open, db->kinds * sizeof *db->open);
+    budget_give(db->budget, db->answer, db->answers * sizeof *db->answer);
+    budget_give(db->budget, db->cell, db->product[0].cells * sizeof *db->cell);
     budget_give(db->budget, db->pool, db->room * sizeof *db->pool);
     budget_give(db->budget, db->priority, db->count * sizeof *db->priority);
     budget_give(db->budget, db->rest, (size_t)db->count * (db->dims - 2) * 2 * sizeof *db->rest);
@@ -345,7 +360,11 @@ static int split_product_build(struct budget *budget, const struct vfdb_plan *pl
     if (!b.memory.status)
         services_cut(&b);
     if (!b.memory.status)
+        open_write(&b);
+    if (!b.memory.status)
         parts_write(&b);
+    if (!b.memory.status && (db->by_source || db->by_destination) && plan->value[SPLIT] != SPLIT_OPEN_SIDES)
+        answers_write(&b);
     for (uint32_t i = 0; i < rules->count; i++)
         db->numbered &= rules->priority[i] == i;
     if (!db->numbered && rules->count)

@@ -50,8 +50,12 @@ struct split_product {
     struct value_classes class[18];
     uint16_t *kind;   /* [product of classes] */
     uint32_t *row;    /* [kinds][SPLIT_ROW] the services that match */
+    uint32_t *open;   /* [kinds] the first rule that leaves both addresses open, or VFDB_NONE */
     uint32_t kinds, combinations;
     struct product_table product[2];
+    uint32_t *answer; /* [lists][kinds] the first rule that matches; NULL: lists must be searched */
+    uint32_t *cell;   /* [cells of the first product] of the list's first answer */
+    size_t answers;
     uint32_t *pool;   /* lists and buckets */
     size_t used, room;
     uint32_t *priority; /* [count], unless numbered */
@@ -61,8 +65,7 @@ struct split_product {
 extern const struct vfdb_ops vfdb_split_product;
 
 /* A value of its first parameter, for wildcards.c alone: buckets of the rules that leave the other address
- * open, a product for those that limit both, and a second product, of one cell, for those that limit neither.
- * Its own search does not read the second product beside buckets. */
+ * open, a product for those that limit both. */
 enum { SPLIT_OPEN_SIDES = 7 };
 
 /* The two words to which the value leads. */

@@ -14,8 +14,8 @@
  * Each stage returns at once if memory.status is not VFDB_OK, and sets it when it fails. */
 
 /* In which part a rule is found: buckets of its source or of its destination, the first or the second
- * product. */
-enum part { BY_SOURCE, BY_DESTINATION, CROSS, CROSS_TOO, PARTS };
+ * product, the answers by kind. */
+enum part { BY_SOURCE, BY_DESTINATION, CROSS, CROSS_TOO, OPEN, PARTS };
 
 /* Memory of a build, given back at its end, and its status: once that is not VFDB_OK nothing more is taken.
  */
@@ -117,8 +117,13 @@ void address_map_write(struct split_product_builder *b, const struct axis_ranges
 /* split_services.c: give the most used services a bit each, as many as the tables bear, and all others the
  * last. */
 void services_cut(struct split_product_builder *b);
+/* Write the answers by kind, and move rules without a bit for their service to the first product. */
+void open_write(struct split_product_builder *b);
 /* A copy of a borrowed table that stays with the database. */
 void *split_keep(struct split_product_builder *b, const void *from, size_t size);
+
+/* split_answers.c: follow the lists of the first product to their ends, where there are few, and no other. */
+void answers_write(struct split_product_builder *b);
 
 /* split_lists.c: write buckets, lists, product tables and address maps. */
 void parts_write(struct split_product_builder *b);

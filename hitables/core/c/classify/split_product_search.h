@@ -176,12 +176,14 @@ static inline TARGET __attribute__((always_inline)) void NAME(batches)(const str
                                                                        const uint32_t *headers, size_t count,
                                                                        uint32_t *answers, uint32_t dims,
                                                                        bool by_source, bool by_destination,
-                                                                       bool products, bool checks)
+                                                                       bool products, bool checks,
+                                                                       bool answered)
 {
     const struct address_map *source = &db->map[0], *destination = &db->map[1];
     uint32_t entry[2][SPLIT_BATCH], rule[SPLIT_BATCH];
     const uint32_t *row[SPLIT_BATCH];
     uint32_t keyed[2][SPLIT_BATCH];
+    uint32_t kinds[SPLIT_BATCH];
     size_t cell[2][SPLIT_BATCH];
     for (size_t start = 0; start < count; start += SPLIT_BATCH, headers += (size_t)SPLIT_BATCH * dims) {
         uint32_t batch = count - start < SPLIT_BATCH ? (uint32_t)(count - start) : SPLIT_BATCH;
@@ -198,7 +200,11 @@ static inline TARGET __attribute__((always_inline)) void NAME(batches)(const str
                     kind *= class->classes;
                 kind += class->of[header[d] >> class->shift];
             }
-            row[i] = db->row + (size_t)SPLIT_ROW * db->kind[kind];
+            kind = db->kind[kind];
+            if (answered)
+                kinds[i] = (uint32_t)kind;
+            rule[i] = answered ? VFDB_NONE : db->open[kind];
+            row[i] = db->row + (size_t)SPLIT_ROW * kind;
             __builtin_prefetch(row[i]);
         }
         header = headers;
@@ -206,7 +212,7 @@ static inline TARGET __attribute__((always_inline)) void NAME(batches)(const str
             const uint32_t *x = NAME(leaf)(source, entry[0][i], header[0]);
             const uint32_t *y = NAME(leaf)(destination, entry[1][i], dims > 1 ? header[1] : 0);
             cell[0][i] = (size_t)x[1] + y[1];
-            __builtin_prefetch(db->product[0].list + cell[0][i]);
+            __builtin_prefetch((answered ? db->cell : db->product[0].list) + cell[0][i]);
             if (products) {
                 cell[1][i] = (size_t)x[0] + y[0];
                 __builtin_prefetch(db->product[1].list + cell[1][i]);
@@ -222,9 +228,14 @@ static inline TARGET __attribute__((always_inline)) void NAME(batches)(const str
         }
         header = headers;
         for (uint32_t i = 0; i < batch; i++, header += dims) {
-            uint32_t best = VFDB_NONE, other;
-            entry[0][i] = db->product[0].list[cell[0][i]];
-            __builtin_prefetch(db->pool + (entry[0][i] >> 6));
+            uint32_t best = rule[i], other;
+            if (answered) {
+                entry[0][i] = db->cell[cell[0][i]] + kinds[i];
+                __builtin_prefetch(db->answer + entry[0][i]);
+            } else {
+                entry[0][i] = db->product[0].list[cell[0][i]];
+                __builtin_prefetch(db->pool + (entry[0][i] >> 6));
+            }
             if (products) {
                 entry[1][i] = db->product[1].list[cell[1][i]];
                 __builtin_prefetch(db->pool + (entry[1][i] >> 6));
@@ -241,7 +252,9 @@ static inline TARGET __attribute__((always_inline)) void NAME(batches)(const str
         }
         header = headers;
         for (uint32_t i = 0; i < batch; i++, header += dims) {
-            uint32_t best = rule[i], other = NAME(list)(db, entry[0][i], row[i], header, checks);
+            uint32_t best = rule[i], other = answered
+                                                 ? db->answer[entry[0][i]]
+                                                 : NAME(list)(db, entry[0][i], row[i], header, checks);
             best = other < best ? other : best;
             if (products) {
                 other = NAME(list)(db, entry[1][i], row[i], header, checks);
@@ -257,13 +270,19 @@ static inline TARGET __attribute__((always_inline)) void NAME(batches)(const str
 static TARGET void NAME(search)(const struct split_product *db, const uint32_t *headers, size_t count,
                                 uint32_t *answers)
 {
+    bool answered = db->answer;
     if (db->dims != 5 || db->checks)
         NAME(batches)
-    (db, headers, count, answers, db->dims, db->by_source, db->by_destination, db->products, db->checks);
-    else if (db->products) NAME(batches)(db, headers, count, answers, 5, false, false, true, false);
+    (db, headers, count, answers, db->dims, db->by_source, db->by_destination, db->products, db->checks,
+     answered);
+    else if (db->products) NAME(batches)(db, headers, count, answers, 5, false, false, true, false, false);
+    else if (db->by_source && db->by_destination && answered)
+        NAME(batches)(db, headers, count, answers, 5, true, true, false, false, true);
     else if (db->by_source && db->by_destination)
-        NAME(batches)(db, headers, count, answers, 5, true, true, false, false);
-    else if (db->by_source) NAME(batches)(db, headers, count, answers, 5, true, false, false, false);
-    else if (db->by_destination) NAME(batches)(db, headers, count, answers, 5, false, true, false, false);
-    else NAME(batches)(db, headers, count, answers, 5, false, false, false, false);
+        NAME(batches)(db, headers, count, answers, 5, true, true, false, false, false);
+    else if (db->by_source)
+        NAME(batches)(db, headers, count, answers, 5, true, false, false, false, answered);
+    else if (db->by_destination)
+        NAME(batches)(db, headers, count, answers, 5, false, true, false, false, answered);
+    else NAME(batches)(db, headers, count, answers, 5, false, false, false, false, false);
 }

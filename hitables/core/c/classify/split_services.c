@@ -171,6 +171,27 @@ static bool cross_kinds(struct split_product_builder *b, uint32_t **bits)
     return true;
 }
 
+void open_write(struct split_product_builder *b)
+{
+    struct split_product *db = b->db;
+    db->open = budget_take(b->memory.scope.budget, db->kinds * sizeof *db->open);
+    if (!db->open) {
+        b->memory.status = VFDB_NO_MEMORY;
+        return;
+    }
+    memset(db->open, 0xFF, db->kinds * sizeof *db->open);
+    for (uint32_t i = b->rules->count; i-- > 0;) { /* the best is written last */
+        uint32_t service = b->service[i];
+        if (b->part[i] != OPEN)
+            continue;
+        if (service == SPLIT_SERVICES - 1)
+            b->part[i] = CROSS;
+        for (uint32_t kind = 0; kind < db->kinds && b->part[i] == OPEN; kind++)
+            if (db->row[(size_t)kind * SPLIT_ROW + service / 32] >> service % 32 & 1)
+                db->open[kind] = i;
+    }
+}
+
 void *split_keep(struct split_product_builder *b, const void *from, size_t size)
 {
     void *kept = b->memory.status ? NULL : budget_take(b->memory.scope.budget, size);

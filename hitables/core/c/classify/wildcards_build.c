@@ -1,8 +1,8 @@
 /* The tables of wildcards.c, made from a split product.
  *
  * Idea: the split product has buckets of the rules that limit one address, a product of those that limit
- * both, and a list of those that limit neither.  Its buckets become lists by service alone, since their rules
- * leave the other address open; cross_product_build.c follows all lists to their ends.
+ * both, and the answers of those that limit neither.  Its buckets become lists by service alone, since their
+ * rules leave the other address open; cross_product_build.c follows all lists to their ends.
  * Cost: a step per range of an address, per cell of the product, and per kind and rule of each list.
  * Bounds: those of wildcards.c.
  * Invariant: tables grow within *most* bytes, else the build is VFDB_TOO_LARGE.
@@ -260,9 +260,8 @@ static int note_lists(struct wildcards_builder *w)
     w->box = scope_take(&w->b->scope, from->used * sizeof *w->box);
     if (!w->number || !w->list || !w->sorted || !w->service || !w->box)
         return VFDB_NO_MEMORY;
-    for (uint32_t p = 0; p < 1U + from->products; p++)
-        for (size_t i = 0; i < from->product[p].cells; i++)
-            note(w, from->product[p].list[i], false);
+    for (size_t i = 0; i < from->product[0].cells; i++)
+        note(w, from->product[0].list[i], false);
     for (uint32_t k = 0; k < 2; k++)
         for (size_t i = 0; i < w->ranges[k].used; i++)
             note(w, ((struct address_range *)w->ranges[k].at)[i].pair[0], true);
@@ -317,13 +316,8 @@ static int write_neither(struct wildcards_builder *w)
     uint32_t *neither = keep(w, NULL, tables->kinds * sizeof *neither);
     if (!neither)
         return w->status;
-    for (uint32_t kind = 0; kind < tables->kinds; kind++) {
-        neither[kind] = VFDB_NONE;
-        if (from->products) {
-            const struct product_list *list = noted(w, from->product[1].list[0]);
-            neither[kind] = tables->pool[list->at + tables->line[(size_t)list->line * tables->kinds + kind]];
-        }
-    }
+    for (uint32_t kind = 0; kind < tables->kinds; kind++)
+        neither[kind] = from->open[kind] == VFDB_NONE ? VFDB_NONE : w->b->rules->priority[from->open[kind]];
     w->db->neither = neither;
     return VFDB_OK;
 }
