@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import compileall
 import functools
+import gc
 import os
 import random
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +26,10 @@ from support.scale import DEEP, USUAL
 # An editable install compiles the engine when it is imported.  Done here it is done once, before
 # the workers start; two at a time would spoil ninja's records.
 import hitables  # noqa: F401
+
+# Rewriting the asserts of all test files takes half the time of their collection, in each worker; pytest keeps
+# the result where Python may write byte code.
+sys.dont_write_bytecode = False
 
 # A test that fails says how to repeat it; how fast a machine is fails none.
 settings.register_profile(
@@ -38,6 +44,7 @@ if not os.environ.get("CI"):  # there Hypothesis takes its own profile, whose ex
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
+begun: set[Path] = set()  # files whose tests have begun in this process
 KERNEL_COMMANDS = ("unshare", "ip", "iptables-legacy-restore", "iptables-nft-restore")
 
 
@@ -86,6 +93,20 @@ def shuffled(items: list[pytest.Item], seed: int) -> list[pytest.Item]:
     for each in files.values():
         drawn.shuffle(each)
     return [item for path in drawn.sample(list(files), len(files)) for item in files[path]]
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Take what is there out of the garbage collector, where the tests of a file begin.
+
+    A worker holds hundreds of megabytes of modules, tests and caches in the end.  A collection would go through
+    all of them, and in a forked process, such as that of each namespace, copy their pages as well.
+    """
+    if item.path not in begun:
+        begun.add(item.path)
+        gc.collect()
+        gc.freeze()
+    yield
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -84,10 +85,16 @@ def of_apply() -> dict[str, str]:
     }
 
 
-@pytest.fixture
-def documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """By name of the schema: a document that a command writes."""
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """By name of the schema: a document that a command writes.  The tests run in the folder of its files."""
+    tmp_path = tmp_path_factory.mktemp("documents")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        yield written(tmp_path)
+
+
+def written(tmp_path: Path) -> dict[str, Any]:
     for name, text in (("before", BEFORE), ("after", AFTER), ("rules", RULES), ("trace", TRACE)):
         (tmp_path / name).write_text(text)
     map_files = ["-o", "compiled", "--map", "source.map"]
@@ -111,9 +118,7 @@ def test_every_document_fits_its_schema_and_names_its_format(documents: dict[str
 
 
 @pytest.mark.parametrize("command", ["check", "lint", "stats"])
-def test_several_rule_sets_give_an_array_of_documents(
-    command: str, documents: dict[str, Any], tmp_path: Path
-) -> None:
+def test_several_rule_sets_give_an_array_of_documents(command: str, documents: dict[str, Any]) -> None:
     files = ["--against", "before", "after", "after"] if command == "check" else ["before", "after"]
     several = json.loads(CliRunner().invoke(main, [command, "--format", "json", *files]).stdout)
     assert len(several) == 2

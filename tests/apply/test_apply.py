@@ -42,7 +42,7 @@ def office(count: int = 30, port: int = 1000, policy: str = "DROP", more: str = 
 
 def random_rules(seed: int, family: Family) -> str:
     """Rules that the tools print as they are."""
-    lines = make_text(random.Random(seed), family, rules=60, memory=0.1).splitlines(keepends=True)
+    lines = make_text(random.Random(seed), family, rules=35, memory=0.1).splitlines(keepends=True)
     return "".join(line for line in lines if not re.search(r" -m mac| -m ttl|! --[sd]port 0:65535", line))
 
 

@@ -245,7 +245,13 @@ def test_the_least_squares_solution_has_no_negative_numbers() -> None:
 
 @pytest.mark.needs_kernel
 def test_calibrate_writes_a_profile_that_stats_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hitables.kernel.calibrate.PATIENCE", 0.1)  # what is measured is not what is tried
+    # What is measured is not what is tried; large trees take seconds to load.
+    monkeypatch.setattr("hitables.kernel.calibrate.PATIENCE", 0.1)
+    monkeypatch.setattr(
+        "hitables.kernel.calibrate.TREES", ((16, 0), (64, 0), (64, 8), (256, 0), (256, 8), (512, 4))
+    )
+    monkeypatch.setattr("hitables.kernel.calibrate.KNOTS", (64, 256, 1024, 2048))
+    monkeypatch.setattr("hitables.kernel.calibrate.TREE_RUNS", 3)
     path, rules = tmp_path / "profile.json", tmp_path / "rules"
     done = CliRunner().invoke(main, ["calibrate", "--backend", "nft", "-o", str(path)])
     assert done.exit_code == 0, done.output

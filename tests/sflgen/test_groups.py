@@ -138,7 +138,7 @@ def trials_of(master: Program, backend: Backend, seed: int, count: int) -> list[
 def grouped_lists(rng: random.Random, family: Family, backend: Backend, chain: str) -> Iterator[Plan]:
     """Lists whose trees call those of groups."""
     while True:
-        lines = crossing_text(rng, family, chain, 80, 0.05).splitlines(keepends=True)
+        lines = crossing_text(rng, family, chain, 70, 0.05).splitlines(keepends=True)
         program = hitables.read("".join(filter(without_memory, lines)), family=family)
         plan = start_unproved(program, Settings(backend.value, max_expansion=20.0))
         if calls_trees(plan.after.loaded, chain):

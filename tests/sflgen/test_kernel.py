@@ -42,7 +42,7 @@ def test_the_kernel_holds_the_rule_set_of_the_state_after_each_patch(
 ) -> None:
     rng = random.Random(seed)
     family = [Family.IPV4, Family.IPV6][seed % 2]
-    lines = make_text(rng, family, rules=60, memory=0.1).splitlines()
+    lines = make_text(rng, family, rules=40, memory=0.1).splitlines()
     # iptables-legacy-save does not print a test that never holds, and misread rules are refused.
     loads = "\n".join(line for line in lines if not re.search("! --[sd]port 0:65535", line)) + "\n"
     program = hitables.read(loads, family=family)
@@ -147,11 +147,11 @@ def test_state_and_kernel_agree_after_a_kill_and_the_next_start(backend: str, tm
     rng = random.Random(3)
     rules = tmp_path / "plain.rules"
     rules.write_text(hitables.write(prefixes(60)))
-    moments = [(rng.randrange(4), rng.random() / 10) for _ in range(10)]  # a commit takes some milliseconds
+    moments = [(rng.randrange(4), rng.random() / 10) for _ in range(6)]  # a commit takes some milliseconds
     with Namespace() as namespace:
         namespace.run([f"iptables-{backend}-restore"], rules.read_text())
         done = namespace.call(run_killed, str(tmp_path / "st"), backend, str(rules), moments)
-    assert len(done) == 10 and sum(done) > 10
+    assert len(done) == 6 and sum(done) > 6
     folder = str(tmp_path / "st")
     assert sflgen("verify", "--state", folder).exit_code == 0
 
