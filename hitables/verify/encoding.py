@@ -177,7 +177,7 @@ class Encoding:
             self.chain_start[1:],
             self.chain_writes,
             self.partners(),
-            np.full(len(self._chains), NONE, np.uint32),
+            np.full(len(self.chain_start) - 1, NONE, np.uint32),
             self.chains_before,
         )
 
