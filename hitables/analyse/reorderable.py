@@ -10,7 +10,7 @@ Of the other rules, those that stay within the chain, or decide, may be in the l
 reaches the trees of the last group once: when it matches a rule of another group (then only the rules before
 that one), or when it matches none.  So they are evaluated once, in list order, for the packets that no
 earlier rule decides, as in the list.  RETURN and `-g` leave the chain, and must not be in a chain that is
-called.
+called.  (RETURN of a built-in chain comes here as a verdict, its policy: compiler/policy_returns.py.)
 """
 
 from __future__ import annotations

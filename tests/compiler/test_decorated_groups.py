@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import random
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -14,12 +15,14 @@ from hypothesis import strategies as st
 from support.equal_programs import assert_equal
 from support.scale import examples
 
+from benchmarks import decorations, public_sets
 from hitables import read, write
 from hitables.compiler import tables
 from hitables.compiler.compile import compile_rules
 from hitables.compiler.options import Options
 from hitables.compiler.pipeline import compile_text
-from hitables.ir.choices import Malformed
+from hitables.compiler.result import Compiled
+from hitables.ir.choices import Malformed, backend_choice
 
 pytestmark = pytest.mark.engine
 
@@ -110,3 +113,26 @@ def test_rules_that_repeat_an_earlier_rule_are_in_no_tree(grouping: int) -> None
     kept = [chain for chain in chains if chain.rules and chain.name not in {"FORWARD", *called}]
     repeated = [rule for chain in kept for rule in chain.rules if "conntrack" in str(rule.matches)]
     assert len(repeated) == 3
+
+
+def test_a_long_head_is_weighed_with_both_orders_of_groups(
+    shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The groups that are cheapest on a sample do not fit in full; behind the whole head another order does."""
+    program = read(decorations.decorate(public_sets.verdicts_drawn("wustl/fw1_10K", shared), "head"))
+    options = Options(backend=backend_choice("legacy"))
+    chosen = _modelled(compile_rules(program, options))
+    monkeypatch.setattr(tables, "grow", functools.partial(_nth_grouping, 5, tables.grow))
+    assert chosen <= _modelled(compile_rules(program, options))
+
+
+def _nth_grouping(number, grow, boxes, **options):  # type: ignore[no-untyped-def]
+    if options.get("algorithm") == "auto":
+        options["grouping"] = number
+    return grow(boxes, **options)
+
+
+def _modelled(compiled: Compiled) -> float:
+    """Nanoseconds that the chain costs, by the model."""
+    (cost,) = (each.ns_after["legacy"] for each in compiled.reports if each.chain == "FORWARD")
+    return cost

@@ -268,13 +268,12 @@ static void build_unweighed(struct group_trees *f, const struct candidates *c, s
         build_in_full(f, &c->grouping[number_of(chosen)], built);
 }
 
-/* Weigh all orders of groups and all heads, with the other choices as in candidate *like*. */
-static void weigh_heads(struct group_trees *f, struct candidates *c, uint32_t like)
+/* Weigh all orders of groups behind the longest head, with the other choices as in candidate *like*. */
+static void weigh_orders(struct group_trees *f, struct candidates *c, uint32_t like)
 {
     choose_sample(f);
-    for (uint32_t i = 1; i < GROUPINGS; i++)
-        if (i / (BASES * HEADS) == like / (BASES * HEADS) && !c->grouping[i].one)
-            weigh(f, c, i);
+    for (uint32_t base = 1; base < BASES; base++)
+        weigh(f, c, like - like % (BASES * HEADS) + (HEADS - 1) * BASES + base);
     f->every = 1;
 }
 
@@ -282,7 +281,7 @@ static void weigh_heads(struct group_trees *f, struct candidates *c, uint32_t li
  * longer head may be what makes them fit, and with it the other order of groups the cheaper one. */
 static void build_next(struct group_trees *f, struct candidates *c, uint32_t best, struct built *built)
 {
-    weigh_heads(f, c, best);
+    weigh_orders(f, c, best);
     c->cost[best] = HUGE_VAL;
     for (int tries = 0; tries < MOST_TRIES; tries++) {
         uint32_t next = 0;
