@@ -235,6 +235,23 @@ def test_a_rule_that_two_rules_cover_may_be_printed_in_a_version_alone(
     assert not proved_by_lists(DEAD, alive, monkeypatch)
 
 
+@pytest.mark.parametrize(
+    "memory", ["limit --limit 5/min", "hashlimit --hashlimit-above 5/min --hashlimit-name b"]
+)
+def test_a_rule_with_a_memory_may_be_dead(memory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lists that were pasted together log behind a rule that drops all packets."""
+    log = f"-A FORWARD -m {memory} -j LOG\nCOMMIT"
+    before = STAYS.replace("-p udp -j REJECT", "-j DROP").replace("COMMIT", log)
+    in_tree = "-A t1 -d 10.0.0.2/32 -j DROP\n"
+    after = LOGS_ONCE.replace("-A FORWARD -p udp -j REJECT\n", "").replace(
+        in_tree, f"{in_tree}-A t1 -j v1\n-A t1 -j DROP\n"
+    )
+    assert proved_by_lists(before, after, monkeypatch) is True
+    alive = before.replace("-A FORWARD -j DROP", "-A FORWARD -p tcp -j DROP")
+    lacks = after.replace("-A t1 -j", "-A t1 -p tcp -j")
+    assert not proved_by_lists(alive, lacks, monkeypatch)
+
+
 def test_a_version_drops_the_malformed_packets_that_its_list_drops(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four bytes of layer 4 are enough for `-m multiport`, and not for `-m tcp`, which drops the packet."""
     passes = AFTER.replace(
