@@ -12,9 +12,10 @@ nothing that the list may write.  Then two chains are compared by the prover, in
     c2's matches, d's matches  verdict A        c2's matches, d's matches  verdict A
     d's matches                verdict B
 
-If they are equal, d is dead: let d act on a packet, as the packet is when it meets d.  The second chain does
-not end with B, nor drop the packet as d does, unless one of the c acts on it; and this c acted on the packet
-when the list read it, as what c tests has not been written since.
+where d's matches are those before the first that asks a memory or chance: d acts as soon as it asks.  If
+they are equal, d is dead: let d act on a packet, as the packet is when it meets d.  The second chain does not
+end with B, nor drop the packet as d does, unless one of the c acts on it; and this c acted on the packet when
+the list read it, as what c tests has not been written since.
 
 A rule that drops malformed packets may be dead for all others alone, though leaving it out changes nothing,
 as those packets are dropped later.  Then the lists are compared once more with all rules (merged_classes.py):

@@ -149,9 +149,13 @@ def _write_dead(printed: PrintedList, lines: _Lines, chains: _Chains) -> list[tu
     For each such rule: the chain with it, and which of the appended chains is the one without it.
     """
     rule_start, offset = printed.rules.tables.rule_start, printed.rules.offset
+    encoding = printed.rules.tables.encoding
     pairs = []
     for rule, covering in printed.dead.items():
-        own = int(rule_start[offset + rule]), int(rule_start[offset + rule + 1])
+        first, end = int(rule_start[offset + rule]), int(rule_start[offset + rule + 1])
+        # A rule that asks a memory acts as soon as it asks.
+        asks = np.flatnonzero(encoding.matches.asks[encoding.rule_match[first:end]])
+        own = first, first + int(asks[0]) if len(asks) else end
         start = lines.next
         for each in covering:
             span = int(rule_start[offset + each]), int(rule_start[offset + each + 1])

@@ -433,7 +433,8 @@ class Grouping:
             return last
         both = f"before{limit}"
         if self.slip == "early":
-            self.chains.setdefault(both, [Line(ANY, "-j", name) for name in (last, *first)])
+            calls = [Line(ANY, "-j", name) for name in (last, *first[:-1])]
+            self.chains.setdefault(both, [*calls, *self.chains[first[-1]]])
             return both
         calls = [Line(ANY, "-j", name) for name in (*first, *([last] if self.slip == "again" else []))]
         self.chains.setdefault(both, [*calls, *self.chains[last]])

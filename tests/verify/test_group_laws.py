@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import random
+from dataclasses import replace
 
 import pytest
 from support.by_lists import proved_by_lists
-from support.grouped_programs import EFFECT_SLIPS, EFFECTS, PLAIN, Grouping, list_program, make_list
+from support.grouped_programs import EFFECT_SLIPS, EFFECTS, LOGS, PLAIN, Grouping, list_program, make_list
 
 pytestmark = pytest.mark.engine
 # Pairs of programs to try, from REGROUP_SEED on; set REGROUP_PAIRS for a longer campaign.
@@ -174,7 +175,8 @@ def test_no_version_that_reads_rules_that_stay_early_is_proved(monkeypatch: pyte
     differ = 0
     for seed in range(SEED, SEED + PAIRS):
         rng = random.Random(f"early {seed}")
-        rules = make_list(rng, rng.randrange(6, 16), EFFECTS)
+        deciders = [each for each in make_list(rng, 10) if each.matches.src or each.matches.dst]
+        rules = [replace(rng.choice(deciders), to=rng.choice(LOGS)), *deciders]
         grouped = Grouping(rules, rng, "early", late=True).write()
         if not grouped.may_replace(list_program(rules)):
             differ += 1
@@ -233,6 +235,23 @@ def test_a_rule_that_two_rules_cover_may_be_printed_in_a_version_alone(
     assert proved_by_lists(DEAD, DEAD_IN_A_VERSION, monkeypatch) is True
     alive = DEAD_IN_A_VERSION.replace("-A v -s 10.0.0.128/25 -j REJECT\n", "")
     assert not proved_by_lists(DEAD, alive, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "memory", ["limit --limit 5/min", "hashlimit --hashlimit-above 5/min --hashlimit-name b"]
+)
+def test_a_rule_with_a_memory_may_be_dead(memory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lists that were pasted together log behind a rule that drops all packets."""
+    log = f"-A FORWARD -m {memory} -j LOG\nCOMMIT"
+    before = STAYS.replace("-p udp -j REJECT", "-j DROP").replace("COMMIT", log)
+    in_tree = "-A t1 -d 10.0.0.2/32 -j DROP\n"
+    after = LOGS_ONCE.replace("-A FORWARD -p udp -j REJECT\n", "").replace(
+        in_tree, f"{in_tree}-A t1 -j v1\n-A t1 -j DROP\n"
+    )
+    assert proved_by_lists(before, after, monkeypatch) is True
+    alive = before.replace("-A FORWARD -j DROP", "-A FORWARD -p tcp -j DROP")
+    lacks = after.replace("-A t1 -j", "-A t1 -p tcp -j")
+    assert not proved_by_lists(alive, lacks, monkeypatch)
 
 
 def test_a_version_drops_the_malformed_packets_that_its_list_drops(monkeypatch: pytest.MonkeyPatch) -> None:
