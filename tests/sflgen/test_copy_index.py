@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from support.crossing_rules import crossing_text
 from support.planned_updates import check, keys, prefixes
 
 import hitables
+from hitables.build.grow import grow
 from hitables.ir.fields import Family
 from sflgen.commands import read_commands
 from sflgen.edits import Op, rule_key
@@ -67,6 +69,31 @@ def test_rules_of_grouped_trees_are_deleted_in_place_too(seed: int) -> None:
         taken += is_deleted_in_place(planned)
         state = planned.after
     assert taken >= 7
+
+
+def test_the_call_of_a_version_is_deleted_with_the_copy_of_the_rule_behind_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hitables.compiler.tables.grow", functools.partial(grow, grouping=1))
+    lines = crossing_text(random.Random(0), Family.IPV4, "FORWARD", 150, 0.0).splitlines()
+    first = lines.index(next(line for line in lines if line.startswith("-A FORWARD")))
+    lines[first + 150 : first + 152] = ["-A FORWARD -p 47 -j ACCEPT"]
+    lines.insert(first + 75, "-A FORWARD -s 10.0.0.0/14 -j LOG --log-prefix x")
+    state = start_unproved(hitables.read("\n".join([*lines, ""])), Settings("nft", max_expansion=20.0)).after
+    planned = after(state, "-D FORWARD -p 47 -j ACCEPT")
+    deleted = [state.loaded.table("filter")[each.chain].rules[each.at] for each in planned.edits]
+    # With the call left, packets would read the LOG rule in the version and again in the last group.
+    assert is_deleted_in_place(planned)
+    assert [rule.enters is None for rule in deleted] == [True, False]
+
+
+def test_a_rule_with_many_copies_is_deleted_in_place_if_its_overlay_would_be_as_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sflgen.deletion.MAX_COPIES", 3)
+    state = compiled(spread("INPUT", 60) + "-A INPUT -j DROP\n")
+    planned = after(state, "-D INPUT 61")
+    assert is_deleted_in_place(planned) and len(planned.edits) > 3
 
 
 def test_a_deleted_rule_that_hid_others_gets_an_entry() -> None:
