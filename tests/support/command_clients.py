@@ -107,3 +107,9 @@ def folder() -> str:
         script.write_text(CLIENT.format(python=sys.executable, name=name, path=f"{path}/socket"))
         script.chmod(0o755)
     return path
+
+
+def run(program: str, *words: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a command in the namespace of the caller; a namespace made after `folder` was called has its server."""
+    command = [f"{folder()}/{program}", *words]
+    return subprocess.run(command, input=text, capture_output=True, text=True, check=False)
