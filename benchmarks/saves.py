@@ -21,6 +21,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -177,20 +178,41 @@ class Loaded:
     entries: tuple[Entry, ...]
 
 
-def load_section(
-    section: Section, family: Family, backend: Backend, rules: Sequence[tuple[int, str]] | None = None
-) -> Loaded:
-    """Load those *rules* that load, the spellings of *section* by default, and see what becomes of them."""
-    wanted = tuple(section.rules() if rules is None else rules)
+@contextmanager
+def furnished(family: Family, backend: Backend) -> Iterator[Namespace]:
+    """A namespace with what must be there before rules can be loaded; for any number of sections in turn."""
     with Namespace() as namespace:
         make_ip_sets(IP_SETS, family, namespace)
         load(BEFORE, family, backend, namespace)
+        yield namespace
+
+
+def load_section(
+    section: Section,
+    family: Family,
+    backend: Backend,
+    rules: Sequence[tuple[int, str]] | None = None,
+    within: Namespace | None = None,
+) -> Loaded:
+    """Load those *rules* that load, the spellings of *section* by default, and see what becomes of them.
+
+    *within* is a namespace furnished for *family* and *backend*; by default a new one.
+    """
+    wanted = tuple(section.rules() if rules is None else rules)
+    with furnished(family, backend) if within is None else nullcontext(within) as namespace:
 
         def loadable(some: tuple[tuple[int, str], ...]) -> tuple[tuple[int, str], ...]:
-            """Those of *some* that load: all at once where they do, else either half by itself."""
+            """Those of *some* that load: all at once where they do, else without the one that is refused.
+
+            Where the kernel does not say which one that is, either half by itself.
+            """
+            text = section.text([rule for _, rule in some])
             try:
-                load(section.text([rule for _, rule in some]), family, backend, namespace)
-            except LiveError:
+                load(text, family, backend, namespace)
+            except LiveError as error:
+                at = _refused_line(str(error)) - text[: text.index("-A " + section.chain)].count("\n") - 1
+                if 0 <= at < len(some):
+                    return loadable(some[:at] + some[at + 1 :]) if len(some) > 1 else ()
                 half = len(some) // 2
                 return loadable(some[:half]) + loadable(some[half:]) if half else ()
             return some
@@ -203,11 +225,19 @@ def load_section(
             load(section.text([rule for _, rule in accepted]), family, backend, namespace)
         printed = save(family, backend, namespace)
         entries = namespace.call(read_entries, section.table, family) if backend is Backend.LEGACY else []
+        if within is not None:
+            load(f"*{section.table}\nCOMMIT\n", family, backend, namespace)
     own = printed[printed.index(f"*{section.table}\n") :]
     own = own[: own.index("COMMIT\n")]
     saved = [line for line in own.splitlines() if line.startswith(f"-A {section.chain}")]
     assert len(saved) == len(accepted), f"{len(accepted)} rules of {section.name} saved as {len(saved)}"
     return Loaded(accepted, refused, tuple(saved), tuple(_of_chain(section, entries, len(accepted))))
+
+
+def _refused_line(message: str) -> int:
+    """The line that a message of iptables-restore names, or 0; COMMIT if the kernel refuses a rule."""
+    found = re.search(r"Error occurred at line: (\d+)|^line (\d+): RULE_APPEND failed", message, re.MULTILINE)
+    return int(found[1] or found[2]) if found else 0
 
 
 def _of_chain(section: Section, entries: Sequence[Entry], count: int) -> Iterator[Entry]:
@@ -225,10 +255,10 @@ _CHAINS = {
 }
 
 
-def try_section(section: Section, family: Family, backend: Backend) -> Saved:
-    """Every spelling of an extension against its save, and against each other."""
+def try_section(section: Section, family: Family, backend: Backend, within: Namespace | None = None) -> Saved:
+    """Every spelling of an extension against its save, and against each other; *within*: see load_section."""
     began = time.perf_counter()
-    loaded = load_section(section, family, backend)
+    loaded = load_section(section, family, backend, within=within)
     result, programs = _against_saves(section, family, backend, loaded)
     result.otherwise += _spelt_alike(loaded, programs, section)
     for rule in loaded.refused:
@@ -241,11 +271,18 @@ def try_section(section: Section, family: Family, backend: Backend) -> Saved:
     return result
 
 
-def try_drawn(section: Section, family: Family, backend: Backend, count: int, seed: int) -> Saved:
+def try_drawn(
+    section: Section,
+    family: Family,
+    backend: Backend,
+    count: int,
+    seed: int,
+    within: Namespace | None = None,
+) -> Saved:
     """Rules drawn near the spellings of an extension, as many of them as load, each a meaning of its own."""
     began = time.perf_counter()
     rules = section.drawn(random.Random(f"{seed} {section.begin} {family} {section.chain}"), count)
-    loaded = load_section(section, family, backend, list(enumerate(rules)))
+    loaded = load_section(section, family, backend, list(enumerate(rules)), within)
     result, _ = _against_saves(section, family, backend, loaded)
     result.name += ", drawn"
     result.seconds = time.perf_counter() - began

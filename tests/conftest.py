@@ -116,6 +116,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fail a run of too few tests.  Skipped tests count: a reason is printed for each."""
+    clients = sys.modules.get("support.command_clients")
+    if clients is not None:
+        clients.ended.close()
     if too_few(session.config):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import command_clients
 
 from hitables.kernel.namespace import Namespace
 
@@ -18,11 +19,11 @@ pytestmark = pytest.mark.needs_kernel
 ROOT = Path(__file__).parents[2]
 
 
-def run_page(page: str, folder: str) -> list[str]:
-    """The commands that were run, in the namespace that this runs in."""
+def run_page(page: str, folder: str, programs: str) -> list[str]:
+    """The commands that were run, in the namespace that this runs in; *programs* is a folder for the PATH."""
     blocks = re.findall(r"^```shell-session\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
     env = os.environ | {
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PATH": f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}",
         "HITABLES_STATE": f"{folder}/state",
         "COLUMNS": "110",
     }
@@ -52,6 +53,7 @@ def run_page(page: str, folder: str) -> list[str]:
 def test_the_commands_of_the_page_do_what_it_says(name: str, needed: set[str], tmp_path: Path) -> None:
     shutil.copy(ROOT / "docs" / "example" / "office.rules", tmp_path / "office.rules")
     page = (ROOT / "docs" / f"{name}.md").read_text()
+    programs = command_clients.folder()
     with Namespace() as namespace:
-        commands = namespace.call(run_page, page, str(tmp_path))
+        commands = namespace.call(run_page, page, str(tmp_path), programs)
     assert {command.split()[1] for command in commands if command.startswith("hitables ")} >= needed

@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -18,6 +21,7 @@ from hitables.api import read
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.ir.rule import Role
+from hitables.kernel.namespace import Namespace
 from hitables.syntax import canonical
 from hitables.syntax.canonical import Form, OptionUse
 from hitables.syntax.extensions import MATCHES, TARGETS, memory
@@ -51,21 +55,32 @@ BOTH = [
 ]
 
 
+Within = Callable[[Family, Backend], Namespace]
+
+
+@pytest.fixture(scope="module")
+def within() -> Iterator[Within]:
+    """One namespace of each family and backend, whose tables are empty again after each section."""
+    with ExitStack() as stack:
+        yield functools.cache(lambda *kind: stack.enter_context(saves.furnished(*kind)))
+
+
 @pytest.mark.needs_kernel
 @pytest.mark.parametrize("backend", Backend, ids=lambda backend: backend.value)
 @pytest.mark.parametrize(("section", "family"), BOTH)
 def test_every_spelling_equals_its_save_and_has_the_key_of_its_meaning(
-    section: Section, family: Family, backend: Backend
+    section: Section, family: Family, backend: Backend, within: Within
 ) -> None:
-    assert saves.try_section(section, family, backend).otherwise == []
+    assert saves.try_section(section, family, backend, within(family, backend)).otherwise == []
 
 
 @pytest.mark.needs_kernel
 @pytest.mark.parametrize(("section", "family"), [each for each in BOTH if "IDLETIMER" not in str(each.id)])
 def test_drawn_rules_have_one_key_just_when_the_kernel_holds_the_same(
-    section: Section, family: Family
+    section: Section, family: Family, within: Within
 ) -> None:
-    assert saves.try_drawn(section, family, Backend.LEGACY, 12, 0).otherwise == []
+    scratch = within(family, Backend.LEGACY)
+    assert saves.try_drawn(section, family, Backend.LEGACY, 12, 0, scratch).otherwise == []
 
 
 @pytest.mark.needs_kernel

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from ruamel.yaml import YAML
+from support import command_clients
 from support.firewall import Firewall, plain
 
 from hitables.ir.packet import Backend
@@ -60,7 +61,7 @@ def firewall(tmp_path: Path) -> Iterator[Firewall]:
 def run(firewall: Firewall, command: str) -> int:
     """Run a command line of an example; its exit status.  An unreachable master is waited for a second."""
     script = command.replace("timeout 10", "timeout 1")
-    path = Path(sys.executable).parent
+    path = f"{command_clients.folder()}:{Path(sys.executable).parent}"
     done = f"export PATH={path}:$PATH HITABLES_STATE={firewall.state}; ( {script} ) >/dev/null 2>&1; echo $?"
     return int(firewall.namespace.run(["/bin/bash", "-c", done]))
 

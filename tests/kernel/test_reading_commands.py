@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import command_clients
 from support.kernel_rules import EVERYWHERE, native, rules
 
 from hitables.ir.fields import Family
@@ -18,7 +19,11 @@ from hitables.kernel.namespace import Namespace, run
 pytestmark = pytest.mark.needs_kernel
 
 ROOT = Path(__file__).parents[2]
-BIN = Path(sys.executable).parent
+
+
+def programs() -> Path:
+    """The folder of the commands."""
+    return Path(command_clients.folder())
 
 
 # The commands.
@@ -47,7 +52,7 @@ def test_the_rule_that_would_have_opened_every_port_is_refused_and_left_with_its
         namespace.run(["nft", "-f", "-"], ATTACK)
         namespace.run(["iptables-nft-restore", "--noflush"], rules(Family.IPV4, 60, "FORWARD", "web"))
         before = namespace.run(["nft", "-s", "list", "ruleset"])
-        init = BIN / "sflgen", "init", "--live", "--backend", "nft", "--state", folder
+        init = programs() / "sflgen", "init", "--live", "--backend", "nft", "--state", folder
         done = namespace.call(command, *init)
         assert (
             (done.returncode, done.stdout) == (2, "")
@@ -66,7 +71,7 @@ def test_the_rule_that_would_have_opened_every_port_is_refused_and_left_with_its
         )
         done = namespace.call(
             command,
-            BIN / "sflgen",
+            programs() / "sflgen",
             "insert",
             "--live",
             "--state",
@@ -79,13 +84,13 @@ def test_the_rule_that_would_have_opened_every_port_is_refused_and_left_with_its
             "DROP",
         )
         assert done.returncode == 0, done.stderr
-        done = namespace.call(command, BIN / "sflgen", "status", "--live", "--state", folder)
+        done = namespace.call(command, programs() / "sflgen", "status", "--live", "--state", folder)
         assert "the kernel holds the rule set of the state" in done.stdout, done.stderr
         assert read_contents == namespace.run(["nft", "-s", "list", "chain", "ip", "filter", "INPUT"])
 
 
 def readers(folder: Path) -> dict[str, list[object]]:
-    sflgen, state = BIN / "sflgen", ["--live", "--state", folder]
+    sflgen, state = programs() / "sflgen", ["--live", "--state", folder]
     return {
         "init": [sflgen, "init", "--live", "--backend", "nft", "--state", f"{folder}2"],
         "init RULES": [
@@ -105,7 +110,7 @@ def readers(folder: Path) -> dict[str, list[object]]:
         "sync": [sflgen, "sync", *state, f"{folder}.rules"],
         "fold": [sflgen, "fold", *state],
         "stream": [sflgen, "stream", *state],
-        "save": [BIN / "hitables", "save", "--backend", "nft", "-o", f"{folder}.saved"],
+        "save": [programs() / "hitables", "save", "--backend", "nft", "-o", f"{folder}.saved"],
         "refresh_rules": [
             sys.executable,
             ROOT / "examples/refresh_rules.py",
@@ -123,7 +128,7 @@ def test_every_reader_refuses_what_is_misread_and_tells_of_the_other_backend(tmp
     with Namespace() as namespace:
         load(text, Family.IPV4, Backend.NFT, namespace)
         done = namespace.call(
-            command, BIN / "sflgen", "init", "--live", "--backend", "nft", "--state", folder
+            command, programs() / "sflgen", "init", "--live", "--backend", "nft", "--state", folder
         )
         assert done.returncode == 0 and "warning" not in done.stderr, done.stderr
         namespace.run(["nft", "add", "rule", "ip", "filter", "web", "tcp", "dport", "{ 22, 80 }", "accept"])
@@ -146,7 +151,7 @@ def test_every_reader_refuses_what_is_misread_and_tells_of_the_other_backend(tmp
 
 @EVERYWHERE
 def test_save_prints_what_iptables_save_prints(family: Family, backend: Backend, tmp_path: Path) -> None:
-    words = [BIN / "hitables", "save", "--family", family.value, "--backend", backend.value]
+    words = [programs() / "hitables", "save", "--family", family.value, "--backend", backend.value]
     with Namespace() as namespace:
         load(rules(family, 4), family, backend, namespace)
         done = namespace.call(command, *words)
@@ -166,13 +171,13 @@ def test_save_reads_what_iptables_save_reads_where_no_backend_is_named(tmp_path:
             (folder / f"iptables-{name}").symlink_to(result)
         with Namespace() as namespace:
             load(rules(Family.IPV4, 2), Family.IPV4, backend, namespace)
-            words = ["env", f"PATH={folder}:{os.environ['PATH']}", BIN / "hitables", "save"]
+            words = ["env", f"PATH={folder}:{os.environ['PATH']}", programs() / "hitables", "save"]
             assert namespace.call(command, *words).stdout == save(Family.IPV4, backend, namespace)
 
 
 def test_a_tool_that_is_missing_or_fails_is_told(tmp_path: Path) -> None:
     with Namespace() as namespace:
-        words = ["env", f"PATH={tmp_path}", BIN / "hitables", "save", "--backend", "nft"]
+        words = ["env", f"PATH={tmp_path}", programs() / "hitables", "save", "--backend", "nft"]
         done = namespace.call(command, *words)
         assert done.returncode == 2 and "iptables-nft-save: no such command" in done.stderr
         (tmp_path / "iptables-legacy-save").write_text("#!/bin/sh\necho trouble >&2\nexit 3\n")
@@ -180,7 +185,7 @@ def test_a_tool_that_is_missing_or_fails_is_told(tmp_path: Path) -> None:
         words = [
             "env",
             f"PATH={tmp_path}:{os.environ['PATH']}",
-            BIN / "hitables",
+            programs() / "hitables",
             "save",
             "--backend",
             "legacy",

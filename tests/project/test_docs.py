@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import command_clients
 
 import hitables
 from benchmarks.before_after import gains
@@ -42,8 +43,10 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-def run(command: list[str] | str, folder: Path) -> subprocess.CompletedProcess[str]:
-    env = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "COLUMNS": "110"}
+def run(command: list[str] | str, folder: Path, programs: str = "") -> subprocess.CompletedProcess[str]:
+    """*programs*: a folder in front of the PATH."""
+    path = [programs, str(Path(sys.executable).parent), os.environ["PATH"]]
+    env = os.environ | {"PATH": ":".join(filter(None, path)), "COLUMNS": "110"}
     return subprocess.run(
         command,
         shell=isinstance(command, str),
@@ -58,14 +61,17 @@ def run(command: list[str] | str, folder: Path) -> subprocess.CompletedProcess[s
 
 
 def try_console(block: str, folder: Path) -> None:
-    """Run the commands of a block; a later command sees the variables that an earlier one sets."""
-    variables = ""
+    """Run the commands of a block; a later command sees the variables that an earlier one sets.
+
+    They are forked from a process that has imported them, but where a block ends some itself.
+    """
+    variables, programs = "", "" if "kill " in block else command_clients.folder()
     for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
         command, _, expected = part.partition("\n")
         if re.fullmatch(r"\w+=.*", command):
             variables += command + "\n"
             continue
-        done = run(variables + command, folder)
+        done = run(variables + command, folder, programs)
         assert done.returncode == 0, f"$ {command}\n{done.stdout}"
         if expected.strip():
             equal = doctest.OutputChecker().check_output(expected, done.stdout, doctest.ELLIPSIS)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import command_clients
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "examples" / "simulated_week.py"
@@ -25,11 +26,19 @@ COMMIT
 ) + "-A INPUT -j LOG\nCOMMIT\n"  # fmt: skip
 
 
+PROGRAMS = "PROGRAMS = Path(sys.executable).parent\n"
+
+
 def week(
     path: Path, *words: str, environment: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
+    """Run the script with commands that are forked: it runs some eighty."""
+    text = SCRIPT.read_text()
+    assert text.count(PROGRAMS) == 1
+    script = path.with_name(SCRIPT.name)
+    script.write_text(text.replace(PROGRAMS, f"PROGRAMS = Path({command_clients.folder()!r})\n"))
     return subprocess.run(
-        [sys.executable, SCRIPT, path, *words],
+        [sys.executable, script, path, *words],
         capture_output=True, text=True, check=False, env={**os.environ, **(environment or {})},
     )  # fmt: skip
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import forked
+from support import command_clients
 from support.planned_updates import prefixes
 
 import hitables
@@ -45,7 +45,7 @@ class Host:
         assert self.sflgen("init", "--live", *words) == 0, self.output
 
     def sflgen(self, *words: str) -> int:
-        done = self.namespace.call(forked.run, ["sflgen", *words, "--state", self.folder])
+        done = self.namespace.call(command_clients.run, "sflgen", *words, "--state", self.folder)
         self.output = done.stdout + done.stderr
         assert "Traceback" not in self.output
         return int(done.returncode)
@@ -66,6 +66,7 @@ class Host:
 
 @pytest.fixture(params=["legacy", "nft"])
 def host(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Host]:
+    command_clients.folder()  # one server for all namespaces
     with Namespace() as namespace:
         yield Host(namespace, request.param, str(tmp_path / "st"))
 
