@@ -20,7 +20,6 @@ The cost is that of the rules near the updated ones: some milliseconds in a list
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence, Set
-from time import monotonic
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +29,7 @@ from hitables.emit.chain_writer import goto
 from hitables.ir.fields import Field
 from hitables.ir.program import Chain, Program
 from hitables.ir.rule import Ends, Kind, Metadata, Rule, Target
+from hitables.verify.deadline import Deadline
 from hitables.verify.exact import TableProver
 from hitables.verify.merged_classes import MergedClasses
 from hitables.verify.question import Question
@@ -233,7 +233,7 @@ def _sure_verdict(chain: str) -> Rule:
 
 def _is_equal(encoding: RegionEncoding, chain: str, question: Question) -> bool | None:
     """Whether both sides are equal; None if this takes too long."""
-    deadline = monotonic() + TIMEOUT
+    deadline = Deadline(TIMEOUT)
     _, proved = MergedClasses(encoding, question, deadline, [chain]).proved(chain)
     for backend in question.backends:
         prover = TableProver(encoding.tables, encoding.read_by(backend), question, deadline)

@@ -148,7 +148,8 @@ class Run(NamedTuple):
     """A pair of chains, for packets in *sets*, which lie in the class that was entered.
 
     chains, ends  of the first and of the second program: the chain, the verdict at its end
-    seconds       0.0: no limit
+    seconds       of the wall; 0.0: no limit
+    processor     seconds of the processor time of this process; 0.0: no limit
     limit         of the differences that are recorded; the run ends at the last
     """
 
@@ -156,6 +157,7 @@ class Run(NamedTuple):
     ends: tuple[int, int]
     sets: array[int]
     seconds: float
+    processor: float = 0.0
     limit: int = 1
 
 
@@ -204,7 +206,8 @@ class Prover:
 
     def run(self, run: Run, *, strict: bool = False, short: bool = False) -> Status:
         """Compare two chains.  An interrupt stops a run, unless it is *short* (`threads.stoppable`)."""
-        arguments = (*run.chains, *run.ends, *sized("uint32_t", run.sets), run.seconds, strict, run.limit)
+        limits = run.seconds, run.processor, strict, run.limit
+        arguments = (*run.chains, *run.ends, *sized("uint32_t", run.sets), *limits)
         return Status(stoppable(lambda: lib.prover_run(self._handle, *arguments), self.stop, short=short))
 
     def stop(self) -> None:

@@ -43,20 +43,19 @@ from .bdd_reader import (
     ASKS,
     FIRES,
     VERDICT,
-    Clock,
     Event,
     MatchRef,
     NextEvents,
     ProgramPoint,
     Rank,
     Reader,
-    TimeIsUp,
     add,
     callers_first,
     is_asked,
     reading_order,
 )
 from .bdd_sets import PacketSets, Point
+from .deadline import Deadline, TimeIsUp
 from .question import Answer, Difference, Equal, Question, Undecided, chain_pairs, differs
 
 if TYPE_CHECKING:
@@ -69,12 +68,12 @@ def check(before: Program, after: Program, question: Question) -> Answer:
     Only chains that a built-in chain reaches are compared, or those that the question names.
     """
     chains = chain_pairs(before, after, question)
-    clock = Clock(question.timeout)
+    deadline = Deadline(question.timeout, question.processor)
     classes = 0
     for name in dict.fromkeys(table for table, _ in chains):
         pair = before.table(name), after.table(name)
         starts = [chain for table, chain in chains if table == name]
-        answer = _TableComparison(pair, starts, before.family, question, clock).answer()
+        answer = _TableComparison(pair, starts, before.family, question, deadline).answer()
         if not isinstance(answer, Equal):
             return answer
         classes += answer.looked_at
@@ -118,7 +117,7 @@ class _ChainComparison:
     def walk(self) -> Difference | None:
         queue = [_queued(self.start)]
         while queue:
-            self.tables.clock.tick()
+            self.tables.deadline.tick()
             _, _, at = heappop(queue)
             packets = self.pending[at]
             events = self.readers[0].split(at[0], packets), self.readers[1].split(at[1], packets)
@@ -152,7 +151,7 @@ class _ChainComparison:
         if self.tables.question.malformed is Malformed.STRICTER:
             allowed = self.sets.malformed & sides[1].get(Event(VERDICT, DROP), nothing)
         for event, packets in sides[0].items():
-            self.tables.clock.tick()
+            self.tables.deadline.tick()
             differing = packets & ~sides[1].get(event, nothing) & ~allowed
             if differing.satisfiable():
                 return differing
@@ -214,9 +213,14 @@ class _TableComparison:
     """One table of both programs, and the question about it."""
 
     def __init__(
-        self, pair: tuple[Table, Table], starts: list[str], family: Family, question: Question, clock: Clock
+        self,
+        pair: tuple[Table, Table],
+        starts: list[str],
+        family: Family,
+        question: Question,
+        deadline: Deadline,
     ) -> None:
-        self.pair, self.starts, self.question, self.clock = pair, starts, question, clock
+        self.pair, self.starts, self.question, self.deadline = pair, starts, question, deadline
         self.family = family
         self.backend = question.backends[0] if question.backends else Backend.LEGACY
         self.partners: dict[tuple[Backend, bool, tuple[str, int, int]], MatchRef] = {}
@@ -252,7 +256,7 @@ class _TableComparison:
                 for backend in self.question.backends:
                     comparison, self.backend = None, backend
                     one, other = (
-                        Reader(table, chain, backend, sets, self.question.verdict_only, self.clock)
+                        Reader(table, chain, backend, sets, self.question.verdict_only, self.deadline)
                         for table in self.pair
                     )
                     comparison = _ChainComparison(sets, (one, other), chain, self)

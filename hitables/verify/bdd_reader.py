@@ -15,7 +15,6 @@ Users: bdd.py.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
@@ -30,26 +29,12 @@ from hitables.ir.rule import Ends, Kind, Match, Role, Rule, Target
 from hitables.ir.semantics import DROP, RETURNS
 
 from .bdd_sets import PacketSets
+from .deadline import Deadline
 
 if TYPE_CHECKING:
     from oxidd.bcdd import BCDDFunction as Set
 
 Key = TypeVar("Key")
-
-
-class TimeIsUp(Exception):
-    """The deadline of a Clock has passed."""
-
-
-class Clock:
-    """Raises TimeIsUp at the first tick after the deadline.  An operation on sets is not interrupted."""
-
-    def __init__(self, seconds: float | None) -> None:
-        self._deadline = None if seconds is None else time.monotonic() + seconds
-
-    def tick(self) -> None:
-        if self._deadline is not None and time.monotonic() > self._deadline:
-            raise TimeIsUp
 
 
 # ---- points and events ----
@@ -149,9 +134,15 @@ class Reader:
     """One table of one program, as one backend reads it from the chain *start*."""
 
     def __init__(
-        self, table: Table, start: str, backend: Backend, sets: PacketSets, verdict_only: bool, clock: Clock
+        self,
+        table: Table,
+        start: str,
+        backend: Backend,
+        sets: PacketSets,
+        verdict_only: bool,
+        deadline: Deadline,
     ) -> None:
-        self.sets, self.backend, self.verdict_only, self._clock = sets, backend, verdict_only, clock
+        self.sets, self.backend, self.verdict_only, self._deadline = sets, backend, verdict_only, deadline
         order = callers_first(table, start)
         self.chains = [table[name] for name in order]
         self._numbers = {name: number for number, name in enumerate(order)}
@@ -177,7 +168,7 @@ class Reader:
                 add(waiting, point, packets)
 
         while queue:
-            self._clock.tick()
+            self._deadline.tick()
             _, point = heappop(queue)
             packets = waiting.pop(point)
             if point:
@@ -248,7 +239,7 @@ class Reader:
         self, callers: ProgramPoint, frame: Frame, packets: Set, events: NextEvents, go_on: Continue
     ) -> Set:
         """Read one rule, from one of its matches on; returns the packets that continue behind it at once."""
-        self._clock.tick()
+        self._deadline.tick()
         number, at, first = frame
         rule = self.chains[number].rules[at]
         passing = packets
@@ -300,7 +291,7 @@ class Reader:
         run: list[Summary] = []
         rules = self.chains[number].rules
         for at, rule in enumerate(rules):
-            self._clock.tick()
+            self._deadline.tick()
             summary = self._summary(rule)
             if summary is not None:
                 run.append(summary)
@@ -328,7 +319,7 @@ class Reader:
     def _summarized_span(self, first: int, rules: list[Summary]) -> Span:
         last = first + len(rules) - 1
         while len(rules) > 1:
-            self._clock.tick()
+            self._deadline.tick()
             joined = [one.then(other) for one, other in zip(rules[::2], rules[1::2], strict=False)]
             rules = joined + rules[len(rules) & ~1 :]
         return Span(first, last, ~rules[0].misses, rules[0])

@@ -16,7 +16,6 @@ Users: portfolio.py, diff.py, and callers that need one engine alone (sflgen, te
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -33,8 +32,9 @@ from hitables.ir.packet import Outcome
 from hitables.ir.packet_text import listening, show_packet
 from hitables.ir.program import Program, Table
 
+from .deadline import Deadline
 from .encoding import Encoding, RuleRef
-from .merged_classes import MergedClasses, seconds_left
+from .merged_classes import MergedClasses
 from .packet_classes import PacketClass
 from .question import Answer, ByRegions, Difference, Equal, Question, Undecided, chain_pairs, differs
 from .witness import Draft, choose, ordinary, plainer
@@ -76,7 +76,7 @@ def check(before: Program, after: Program, question: Question, *, tell: Tell = _
 
 def comparisons(before: Program, after: Program, question: Question) -> Iterator[Comparison]:
     """Each pair of chains, as each backend reads it."""
-    deadline = None if question.timeout is None else time.monotonic() + question.timeout
+    deadline = Deadline(question.timeout, question.processor)
     pairs = chain_pairs(before, after, question)
     encodings: dict[str, Encoding] = {}
     merged: dict[str, MergedClasses] = {}
@@ -120,7 +120,7 @@ class TableProver:
     """Two tables of one name in the prover, as one backend reads them."""
 
     def __init__(
-        self, tables: tuple[Table, Table], encoding: Encoding, question: Question, deadline: float | None
+        self, tables: tuple[Table, Table], encoding: Encoding, question: Question, deadline: Deadline
     ) -> None:
         self.table, self.tables, self.encoding = tables[0].name, tables, encoding
         self.question, self.deadline = question, deadline
@@ -156,7 +156,7 @@ class TableProver:
         if status != Status.EQUAL:
             return status
         hook = encoding.set_words(hook_box(chain, self.family))
-        run = Run(encoding.both(chain), encoding.ends(chain), hook, seconds_left(self.deadline), limit)
+        run = Run(encoding.both(chain), encoding.ends(chain), hook, *self.deadline.left(), limit)
         return self.prover.run(run, strict=self._strict)
 
     def _regions(self, packets: PacketClass) -> Iterator[Region]:

@@ -15,7 +15,6 @@ Users: the command `hitables lint` and report/lint.py.
 
 from __future__ import annotations
 
-import time
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -31,6 +30,7 @@ from hitables.ir.program import Chain, Program, Table, check_names
 from hitables.ir.rule import Kind, Role, Rule
 from hitables.ir.semantics import FIELDS_WRITTEN
 
+from .deadline import Deadline
 from .encoding import Encoding
 from .exact import WHY, Tell
 from .match_box import NOWHERE, MatchBox, entry_tests, harmless_matches
@@ -73,7 +73,7 @@ class Lint:
 def lint(program: Program, question: Question, *, tell: Tell) -> Lint:
     """All flaws, by table and line.  UnknownName for a table or chain that does not exist."""
     check_names(program, question.tables, question.chains)
-    deadline = None if question.timeout is None else time.monotonic() + question.timeout
+    deadline = Deadline(question.timeout, question.processor)
     out = Lint()
     for table in program:
         if question.tables and table.name not in question.tables:
@@ -146,7 +146,7 @@ class _TableLinter:
     """One table, held in a prover for each class of packets of each backend."""
 
     def __init__(
-        self, program: Program, table: Table, reach: Reachability, question: Question, deadline: float | None
+        self, program: Program, table: Table, reach: Reachability, question: Question, deadline: Deadline
     ) -> None:
         self.table, self.reach, self.question, self.deadline = table, reach, question, deadline
         self.family = program.family
@@ -177,11 +177,10 @@ class _TableLinter:
 
     def _run(self, each: _ClassProver, root: str, box: Box) -> Status:
         """Compare the program with itself from *root* on, for packets in *box*."""
-        seconds = 0.0 if self.deadline is None else self.deadline - time.monotonic()
-        if seconds < 0:
+        if self.deadline.is_over():
             return Status.NO_TIME
         encoding = each.encoding
-        run = Run(encoding.both(root), encoding.ends(root), encoding.set_words(box), seconds)
+        run = Run(encoding.both(root), encoding.ends(root), encoding.set_words(box), *self.deadline.left())
         # A run over all packets may take seconds; one over the box of a rule takes less than a thread.
         short = bool(box)
         status = each.prover.run(run, short=short)

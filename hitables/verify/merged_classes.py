@@ -15,7 +15,6 @@ Users: exact.py.
 
 from __future__ import annotations
 
-import time
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -30,6 +29,7 @@ from hitables.ir.hooks import hook_box
 from hitables.ir.intervals import Values
 from hitables.ir.packet import Backend
 
+from .deadline import Deadline
 from .encoding import Encoding
 from .group_lists import GroupLists, group_lists
 from .packet_classes import PacketClass
@@ -72,7 +72,7 @@ class MergedClasses:
     """
 
     def __init__(
-        self, encoding: Encoding, question: Question, deadline: float | None, chains: Sequence[str]
+        self, encoding: Encoding, question: Question, deadline: Deadline, chains: Sequence[str]
     ) -> None:
         self.question, self.deadline, self.chains = question, deadline, chains
         self.encoding = encoding
@@ -250,7 +250,7 @@ class MergedClasses:
             return status
         hook = self.encoding.set_words(hook_box(chain, self.encoding.family))
         ends = self.encoding.ends(chain)
-        return prover.run(Run(chains, ends, hook, seconds_left(self.deadline)))
+        return prover.run(Run(chains, ends, hook, *self.deadline.left()))
 
     def _compare_lists(self, group: ClassGroup, chain: str, leave_out: bool) -> Status:
         """EQUAL when the lists of groups prove it; TOO_DEEP when they prove nothing."""
@@ -273,7 +273,7 @@ class MergedClasses:
                 if status == Status.EQUAL:
                     # For all packets of the class: a rule may have written what the hook says of them.
                     ends = MISSED, MISSED
-                    status = prover.run(Run(pair, ends, array("I"), seconds_left(self.deadline)))
+                    status = prover.run(Run(pair, ends, array("I"), *self.deadline.left()))
                     if status != Status.EQUAL:
                         why[name] = "a rule that is printed nowhere may decide packets"
         self.why |= why
@@ -282,8 +282,3 @@ class MergedClasses:
     def _compare_regions(self, group: ClassGroup, chain: str) -> Status:
         prover = self._prover(group.members[0][0])
         return self._run(group, chain, prover, self.encoding.both(chain))
-
-
-def seconds_left(deadline: float | None) -> float:
-    """Until the deadline; 0.0: there is none."""
-    return 0.0 if deadline is None else max(1e-6, deadline - time.monotonic())

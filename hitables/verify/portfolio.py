@@ -23,7 +23,8 @@ from . import exact
 from .exact import Tell
 from .question import Answer, Difference, Question, Undecided
 
-# Seconds of the first turn (at least FIRST, one per RULES_PER_SECOND rules), and of the turn of diagrams.
+# The processor's seconds: of the first turn (at least FIRST, one per RULES_PER_SECOND rules), and of the turn
+# of diagrams.
 FIRST, RULES_PER_SECOND, SECOND = 3.0, 5000, 120.0
 
 
@@ -32,10 +33,13 @@ def check(before: Program, after: Program, question: Question, *, tell: Tell = l
     deadline = inf if question.timeout is None else time.monotonic() + question.timeout
     answer: Answer | None = None
     for turn in _turns(before, after):
-        seconds = min(turn, deadline - time.monotonic())
-        if answer is not None and seconds <= 0:
+        if answer is not None and deadline <= time.monotonic():
             return answer
-        limited = replace(question, timeout=None if seconds == inf else max(seconds, 1e-6))
+        limited = replace(
+            question,
+            timeout=None if deadline == inf else max(deadline - time.monotonic(), 1e-6),
+            processor=None if turn == inf else turn,
+        )
         if turn == SECOND:
             from . import bdd
 
@@ -53,7 +57,7 @@ def check(before: Program, after: Program, question: Question, *, tell: Tell = l
 
 
 def _turns(before: Program, after: Program) -> Iterator[float]:
-    """The seconds of each turn; a turn of SECOND is one of diagrams, the others are of exact.py."""
+    """Processor seconds of each turn; one of SECOND is a turn of diagrams, the others are of exact.py."""
     if find_spec("oxidd") is not None:
         yield max(FIRST, (before.rule_count() + after.rule_count()) / RULES_PER_SECOND) + 1e-3
         yield SECOND

@@ -33,6 +33,7 @@ class Question:
     tables        only these; all when empty
     chains        only these, built-in or user chains; all built-in chains when empty
     timeout       seconds; None: no limit
+    processor     seconds of this process's processor time; None: no limit
     max_memory    bytes; None: no limit
     """
 
@@ -42,6 +43,7 @@ class Question:
     tables: frozenset[str] = frozenset()
     chains: frozenset[str] = frozenset()
     timeout: float | None = None
+    processor: float | None = None
     max_memory: int | None = None
 
     def __post_init__(self) -> None:

@@ -14,6 +14,7 @@ from hitables.generate import rules as generated
 from hitables.generate import seed as seeds
 from hitables.parse import classbench
 from hitables.verify import group_lists, merged_classes, third_program
+from hitables.verify.deadline import Deadline
 from hitables.verify.encoding import Encoding
 from hitables.verify.question import Question
 
@@ -31,7 +32,7 @@ def proved_by_lists(before: str, after: str, monkeypatch: pytest.MonkeyPatch) ->
     lists = group_lists.group_lists(encoding)
     if lists.chains is None or lists.why:
         return None
-    merged = merged_classes.MergedClasses(encoding, question, None, ["FORWARD"])
+    merged = merged_classes.MergedClasses(encoding, question, Deadline(), ["FORWARD"])
     _, proved = merged.proved("FORWARD")
     return all(
         (backend, packets) in proved

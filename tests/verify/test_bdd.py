@@ -23,8 +23,9 @@ from hitables.ir.program import Chain, Program, Table
 from hitables.ir.rule import Ends, Kind, Match, Metadata, Role, Rule, Target
 from hitables.ir.rule import Test as FieldTest
 from hitables.ir.semantics import Walk
-from hitables.verify import bdd, bdd_reader
+from hitables.verify import bdd
 from hitables.verify.bdd import check
+from hitables.verify.deadline import Deadline, TimeIsUp
 from hitables.verify.question import Answer, Difference, Equal, Question, Undecided
 
 ACCEPT = Target("ACCEPT", Kind.VERDICT, "ACCEPT")
@@ -279,9 +280,9 @@ def test_any_budget_gives_the_right_answer_or_none(monkeypatch: pytest.MonkeyPat
 
             def tick(self: object, left: object = left) -> None:
                 if next(left, None) is None:  # type: ignore[call-overload]
-                    raise bdd_reader.TimeIsUp
+                    raise TimeIsUp
 
-            monkeypatch.setattr(bdd_reader.Clock, "tick", tick)
+            monkeypatch.setattr(Deadline, "tick", tick)
             answer = check(before, after, Question())
             monkeypatch.undo()
             outcomes.add((type(answer), type(right)))

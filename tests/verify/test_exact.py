@@ -44,6 +44,7 @@ from hitables.ir.rule import Test as FieldTest
 from hitables.simulate import sampling
 from hitables.simulate.interpreter import Interner, Interpreter
 from hitables.verify import bdd, exact
+from hitables.verify.deadline import Deadline
 from hitables.verify.encoding import Encoding
 from hitables.verify.question import Answer, Difference, Equal, Question, Undecided, differs
 
@@ -506,7 +507,7 @@ def test_it_can_be_stopped() -> None:
     after = program(*reversed(rules), rule(MARK))
     tables = before.table("filter"), after.table("filter")
     encoding = Encoding(tables, before.family, Backend.LEGACY)
-    pair = exact.TableProver(tables, encoding, Question(), None)
+    pair = exact.TableProver(tables, encoding, Question(), Deadline())
     timer = threading.Timer(0.05, pair.prover.stop)
     timer.start()
     status, _ = pair.run("INPUT", pair.classes[0], 10**9)

@@ -20,13 +20,13 @@ GIVES_UP = Undecided("out of time", "filter", "INPUT", Backend.LEGACY, 0.5)
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, float | None]]:
-    """Which engine was asked, and for how long; exact.py gives up while it has a limit of its own."""
+    """Which engine was asked, and its limit by the wall; exact.py gives up while it has a limit of its own."""
     log: list[tuple[str, float | None]] = []
     real = exact.check, bdd.check
 
     def one(before: Program, after: Program, question: Question, **more: object) -> Answer:
         log.append(("exact", question.timeout))
-        return real[0](before, after, question) if question.timeout is None else GIVES_UP
+        return real[0](before, after, question) if question.processor is None else GIVES_UP
 
     def two(before: Program, after: Program, question: Question) -> Answer:
         log.append(("diagrams", question.timeout))
@@ -59,3 +59,19 @@ def test_without_the_library_the_first_engine_has_all_the_time(
 def test_the_users_limit_is_kept(asked: list[tuple[str, float | None]]) -> None:
     assert isinstance(portfolio.check(ONE, ONE, Question(timeout=1e-6)), Undecided)
     assert all(limit is not None and limit <= 1e-6 for _, limit in asked)
+
+
+def test_a_turn_ends_by_the_time_of_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What runs besides takes time of the wall alone: it changes neither the engine nor its memory."""
+    limits: list[tuple[float | None, float | None]] = []
+    real = exact.check
+
+    def one(before: Program, after: Program, question: Question, **more: object) -> Answer:
+        limits.append((question.timeout, question.processor))
+        return real(before, after, question)
+
+    monkeypatch.setattr(portfolio, "exact", SimpleNamespace(check=one))
+    assert isinstance(portfolio.check(ONE, ONE, Question()), Equal)
+    ((wall, processor),) = limits
+    assert wall is None
+    assert processor is not None and processor >= portfolio.FIRST

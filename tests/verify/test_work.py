@@ -12,6 +12,7 @@ import hitables
 from benchmarks.cliffs_inputs import AXES
 from hitables.core.prover import Prover
 from hitables.ir.program import Program
+from hitables.verify.deadline import Deadline
 from hitables.verify.diff import changes
 from hitables.verify.encoding import Encoding
 from hitables.verify.lint import _TableLinter
@@ -25,7 +26,7 @@ MOST = 1.3  # the exponent that four times the size may show
 
 def looked_at_by_lint(program: Program, table: str) -> int:
     chosen = program.table(table)
-    linter = _TableLinter(program, chosen, Reachability(chosen), Question(), None)
+    linter = _TableLinter(program, chosen, Reachability(chosen), Question(), Deadline())
     list(linter.flaws(lambda stage: None))
     return sum(each.prover.rules_looked_at for each in linter.provers)
 

@@ -77,11 +77,12 @@ enum prove_status prover_enter(struct prover *prover, const struct prove_class *
                                size_t words);
 
 /* Compare chain a of the first program with chain b of the second, for the packets of the class and of
- * *sets* (as above).  end_a, end_b: the verdict behind each chain.  seconds: time limit, 0 for none.
- * strict: a rule's memory is paired with another's only when both are evaluated.  most: differences after
- * which to stop. */
+ * *sets* (as above).  end_a, end_b: the verdict behind each chain.  seconds, processor: time limits,
+ * of the wall and of this process's processor time; 0 for none.  strict: a rule's memory is paired with
+ * another's only when both are evaluated.  most: differences after which to stop. */
 enum prove_status prover_run(struct prover *prover, uint32_t a, uint32_t b, uint32_t end_a, uint32_t end_b,
-                             const uint32_t *sets, size_t words, double seconds, bool strict, size_t most);
+                             const uint32_t *sets, size_t words, double seconds, double processor,
+                             bool strict, size_t most);
 
 /* Both programs are one, to be altered: from the next class on, chains of one name count as equal unless
  * prover_alter names them as touched. */

@@ -132,6 +132,12 @@ static const struct guarded_action *guarded_at(const struct prover *p, const str
     return at < list->n ? &p->r.guarded[list->v[at].guarded] : NULL;
 }
 
+static bool is_late(const struct prover *p)
+{
+    return (p->deadline > 0 && prover_clock() > p->deadline) ||
+           (p->processor_deadline > 0 && prover_processor_clock() > p->processor_deadline);
+}
+
 static enum prove_status out_of_budget(struct prover *p, int deep)
 {
     if (p->end && p->steps > p->end)
@@ -142,7 +148,7 @@ static enum prove_status out_of_budget(struct prover *p, int deep)
         return PROVE_STOPPED;
     if (deep > DEEPEST)
         return PROVE_TOO_DEEP;
-    if (p->steps++ % CLOCK_EVERY == 0 && p->deadline > 0 && prover_clock() > p->deadline)
+    if (p->steps++ % CLOCK_EVERY == 0 && is_late(p))
         return PROVE_NO_TIME;
     return PROVE_EQUAL;
 }

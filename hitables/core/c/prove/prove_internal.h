@@ -35,7 +35,7 @@ struct prover {
     bool parted; /* an effect happened in one program alone, by these rules */
     uint32_t parted_a, parted_b;
     uint64_t regions, steps, end, bound; /* end: the step at which to give up, 0: none */
-    double done, deadline;
+    double done, deadline, processor_deadline;
     volatile bool stopped;
     size_t class_top; /* top of the stack behind the sets of the class */
 };
@@ -48,6 +48,8 @@ bool prover_grow(struct prover *p, void **array, size_t *room, size_t needed, si
 struct set *prover_whole(struct prover *p, uint32_t dim);
 /* Seconds of a monotonic clock. */
 double prover_clock(void);
+/* Seconds of the processor time of this process. */
+double prover_processor_clock(void);
 
 /* prove.c: prove the lists equal in the current region, which is restored afterwards.  weight: the share
  * of the run's packets that the region counts for; deep: frames around this one. */

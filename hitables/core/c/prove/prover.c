@@ -326,9 +326,11 @@ size_t prover_front(struct prover *p, uint32_t chain, uint32_t rule, const uint3
 }
 
 enum prove_status prover_run(struct prover *p, uint32_t a, uint32_t b, uint32_t end_a, uint32_t end_b,
-                             const uint32_t *sets, size_t words, double seconds, bool strict, size_t most)
+                             const uint32_t *sets, size_t words, double seconds, double processor,
+                             bool strict, size_t most)
 {
     p->deadline = seconds > 0 ? prover_clock() + seconds : 0;
+    p->processor_deadline = processor > 0 ? prover_processor_clock() + processor : 0;
     p->done = 0;
     p->differences_n = p->records = 0;
     p->most = most;

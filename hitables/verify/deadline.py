@@ -1,0 +1,40 @@
+"""How long a comparison may go on: by the clock on the wall, and by the time of the processor.
+
+A user's limit is one of the wall.  The limit of an engine's turn (portfolio.py) is one of the processor, so
+that what runs besides does not decide which engine answers, and with how much memory.
+
+Users: exact.py, merged_classes.py, bdd.py, lint.py, sflgen's local proofs.
+"""
+
+from __future__ import annotations
+
+import time
+
+LEAST = 1e-6  # what the engine takes for a limit; 0.0 would be none
+
+
+class TimeIsUp(Exception):
+    """A deadline has passed."""
+
+
+class Deadline:
+    """Seconds from now, of the wall and of this process's processor time; None: no limit."""
+
+    def __init__(self, wall: float | None = None, processor: float | None = None) -> None:
+        self._wall = None if wall is None else time.monotonic() + wall
+        self._processor = None if processor is None else time.process_time() + processor
+
+    def left(self) -> tuple[float, float]:
+        """Seconds left of the wall and of the processor; 0.0: no limit, LEAST: none are left."""
+        return (
+            0.0 if self._wall is None else max(LEAST, self._wall - time.monotonic()),
+            0.0 if self._processor is None else max(LEAST, self._processor - time.process_time()),
+        )
+
+    def is_over(self) -> bool:
+        return LEAST in self.left()
+
+    def tick(self) -> None:
+        """Raise TimeIsUp when the deadline has passed."""
+        if self.is_over():
+            raise TimeIsUp
