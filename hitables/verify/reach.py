@@ -260,7 +260,7 @@ def _of_chain(comparison: Comparison, out: Reached, passes: bool) -> Iterator[Ou
         # The prover omits rules that decide as the end of the chain does; in the copy there are none.
         ref = regions[0].rules[1]
         assert regions[0].extra == (None, None), "both programs have the same effects"
-        if ref is None:
+        if ref is None or ref.rule.returns:
             decider = entered.policy or RETURNS, "", -1, 0
         else:
             assert ref.rule.target is not None

@@ -68,7 +68,7 @@ static int wildcards_build(struct budget *budget, const struct vfdb_plan *plan,
 /* -- search ----------------------------------------------------------------------------------- */
 
 /* The state of headers that take their steps together. */
-struct header_batch {
+struct located_batch {
     uint32_t entry[2][BATCH], list[2][BATCH], cell[BATCH];
     uint16_t kind[BATCH], sum[BATCH]; /* sum: of the shares of ports and protocol */
 };
@@ -77,7 +77,7 @@ struct header_batch {
 
 /* The kinds of headers, with tables. */
 static void read_kinds(const struct wildcards *db, const uint32_t *headers, uint32_t count,
-                       struct header_batch *batch)
+                       struct located_batch *batch)
 {
     const struct port_table *port = db->tables.port;
     for (uint32_t i = 0; i < count; i++, headers += 5) {
@@ -114,7 +114,7 @@ static INLINE const uint32_t *leaf_plain(const struct range_blocks *map, uint32_
 
 /* What the addresses lead to. */
 static INLINE void read_leaves(const struct wildcards *db, const uint32_t *from, const uint32_t *to,
-                               struct header_batch *batch, uint32_t i)
+                               struct located_batch *batch, uint32_t i)
 {
     batch->list[0][i] = from[0];
     batch->list[1][i] = to[0];
@@ -129,7 +129,7 @@ static INLINE uint32_t follow(const uint32_t *pool, const uint8_t *line, uint32_
     return pool[(list & place) + line[(size_t)(list >> shift) * kinds + kind]];
 }
 
-static INLINE void read_lists(const struct wildcards *db, uint32_t count, const struct header_batch *batch,
+static INLINE void read_lists(const struct wildcards *db, uint32_t count, const struct located_batch *batch,
                               uint32_t *answers)
 {
     const uint32_t *pool = db->tables.pool, shift = db->shift, place = db->place, kinds = db->tables.kinds;
@@ -146,7 +146,7 @@ static INLINE void read_lists(const struct wildcards *db, uint32_t count, const 
 }
 
 static INLINE void read_entries(const struct wildcards *db, const uint32_t *headers, uint32_t count,
-                                struct header_batch *batch)
+                                struct located_batch *batch)
 {
     const struct range_blocks *from = &db->map[0], *to = &db->map[1];
     for (uint32_t i = 0; i < count; i++, headers += 5) {
@@ -157,7 +157,7 @@ static INLINE void read_entries(const struct wildcards *db, const uint32_t *head
 }
 
 static void search_plain(const struct wildcards *db, const uint32_t *headers, uint32_t count,
-                         struct header_batch *batch, uint32_t *answers)
+                         struct located_batch *batch, uint32_t *answers)
 {
     const uint32_t *header = headers;
     read_kinds(db, headers, count, batch);
@@ -182,7 +182,7 @@ static PORTS_INLINE const uint32_t *leaf_vector(const struct range_blocks *map, 
 
 /* The same, the bounds of a block at once. */
 static PORTS_TARGET void search_vector(const struct wildcards *db, const uint32_t *headers, uint32_t count,
-                                       struct header_batch *batch, uint32_t *answers)
+                                       struct located_batch *batch, uint32_t *answers)
 {
     const uint16_t *kinds = db->tables.kind;
     const uint32_t *header = headers;
@@ -205,7 +205,7 @@ static PORTS_TARGET void search_vector(const struct wildcards *db, const uint32_
 static int wildcards_search(const void *built, const uint32_t *headers, size_t count, uint32_t *answers)
 {
     const struct wildcards *db = built;
-    struct header_batch batch;
+    struct located_batch batch;
     for (size_t start = 0; start < count; start += BATCH, headers += 5 * BATCH, answers += BATCH) {
         uint32_t some = count - start < BATCH ? (uint32_t)(count - start) : BATCH;
 #ifdef HAVE_X86

@@ -18,7 +18,7 @@ struct address_range {
     uint32_t start, pair[2]; /* what the split product's map leads to, then the words of the leaf */
 };
 
-struct written_block {
+struct placed_block {
     uint32_t entry, pair[2];
 };
 
@@ -102,7 +102,7 @@ struct blocks_writer {
     const struct address_range *range;
     size_t ranges, at; /* at: the range that the next value lies in */
     struct growing_table pool;
-    struct written_block written[WRITTEN]; /* blocks of one range, so that they are written once */
+    struct placed_block written[WRITTEN]; /* blocks of one range, so that they are written once */
     int status;
 };
 
@@ -121,7 +121,7 @@ static size_t extend(struct blocks_writer *out, size_t words)
 static uint32_t write_block(struct blocks_writer *out, uint32_t bounds)
 {
     const struct address_range *first = out->range + out->at;
-    struct written_block *same = &out->written[(first->pair[0] * 31 + first->pair[1]) % WRITTEN];
+    struct placed_block *same = &out->written[(first->pair[0] * 31 + first->pair[1]) % WRITTEN];
     if (!bounds && same->entry && !memcmp(same->pair, first->pair, sizeof same->pair))
         return same->entry;
     size_t block = extend(out, 3 * (size_t)bounds + 2);
@@ -134,7 +134,7 @@ static uint32_t write_block(struct blocks_writer *out, uint32_t bounds)
         memcpy(word + bounds + 2 * (size_t)i, first[i].pair, sizeof first->pair);
     }
     if (!bounds) {
-        *same = (struct written_block){.entry = entry};
+        *same = (struct placed_block){.entry = entry};
         memcpy(same->pair, first->pair, sizeof same->pair);
     }
     return entry;

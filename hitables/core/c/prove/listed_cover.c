@@ -1,8 +1,8 @@
 /* What the rules decide that a form lists: whether all packets that match two rules.
  *
  * Idea: the form of a rule need not list a rule w if w is the first decider of no packet that the rule
- * matches: listed rules that precede w decide all packets that match both.  So the box around these packets is
- * cut by one listed rule after the other, until nothing is left.
+ * matches: listed rules that precede w decide all packets that match both.  So the box around these packets
+ * is cut by one listed rule after the other, until nothing is left.
  * Cost: at most MOST_PIECES pieces; a form lists few rules, and few pairs of rules need this.
  * Invariant: true only when each packet of the box matches one of the listed rules that precede w.
  * Threading: nothing is written but the caller's stack.
@@ -26,7 +26,7 @@ struct box {
 struct cover {
     const struct residual *r;
     const struct order *order;
-    uint32_t to, before;            /* listed rules up to index *to* whose place is below *before* */
+    uint32_t to, before;          /* listed rules up to index *to* whose place is below *before* */
     uint32_t dims, dim[BOX_DIMS]; /* that these rules test; further ones have no room */
     uint32_t pieces;
 };

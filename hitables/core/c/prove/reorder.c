@@ -7,12 +7,12 @@
  * rule r of a group acts before the rules of later groups that precede r in the list were read.  A *form* in
  * front of r searches deciders: all preceding ones of some groups (*asked*), or a few of them (*listed*).
  * Where it does neither for rule w of a later group that precedes r, no packet may match both, by tests that
- * read nothing written; or listed rules must decide such packets before w (listed_cover.c); or r and w must be
- * deciders of one verdict, and r without a form.  A w that stays is searched only in the last group, by an r
- * that is a decider, for the packets that r matches.  This file checks all such pairs r and w, as the packets
- * of a class read them.  Pairs are enumerated by halving the header space, since rules in different halves
- * have no packet in common, until few are left.  The caller guarantees that the searched rules are exactly
- * those before r.  hitables/verify/group_lists.py has the proof.
+ * read nothing written; or listed rules must decide such packets before w (listed_cover.c); or r and w must
+ * be deciders of one verdict, and r without a form.  A w that stays is searched only in the last group, by
+ * an r that is a decider, for the packets that r matches.  This file checks all such pairs r and w, as the
+ * packets of a class read them.  Pairs are enumerated by halving the header space, since rules in different
+ * halves have no packet in common, until few are left.  The caller guarantees that the searched rules are
+ * exactly those before r.  hitables/verify/group_lists.py has the proof.
  * Cost: little where each rule searches those that it crosses; at worst all pairs.
  * Invariant: PROVE_EQUAL is returned only when each such pair was checked.
  * Threading: one thread, but for *stopped.
