@@ -2,18 +2,20 @@
 
 A tree may ask a version of its later groups in front of a jump to such a chain, since no packet comes back
 from there (analyse/reorderable.py).  When the chain ceases to decide, the trees that enter it are wrong,
-though neither they nor the lists they were grown for have changed: they must be grown anew.
+though neither they nor the lists they were grown for have changed: they must be grown anew.  And what the
+chain writes now comes back to its callers, and to theirs; so must the trees that enter one of these.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from hitables.analyse.callgraph import writes
 from hitables.ir.program import Program, Table
-from hitables.ir.rule import Kind
+from hitables.ir.rule import Kind, Metadata
 
 from .edits import Edit, Op
-from .layout import ChainId
+from .layout import ChainId, hide_foreign
 from .settings import Settings
 from .state import State
 
@@ -50,21 +52,30 @@ class Deciding:
 
 
 def relying(before: State, after: Program, updates: Sequence[Edit]) -> Iterator[ChainId]:
-    """The chains with trees that enter a chain which decides in *before*, and no more in the list *after*."""
+    """The chains with trees that rely on a chain which decides in *before*, and no more in the list *after*.
+
+    Their trees enter this chain, or one that may write more now, as packets come back from this chain.
+    """
+    settings = before.settings
     for name in dict.fromkeys(edit.table for edit in updates):
-        own = [edit for edit in updates if edit.table == name]
-        if not any(name == table for table, _ in before.layouts):
+        trees = [chain for table, chain in before.layouts if table == name]
+        if not trees:
             continue
-        listed = before.master.table(name)
-        if not any(_may_cease(edit, listed) for edit in own):
+        listed, updated = before.master.table(name), after.table(name)
+        edited = {edit.chain for edit in updates if edit.table == name and _may_cease(edit, listed)}
+        was, now = Deciding(listed, settings), Deciding(updated, settings)
+        # No other chain ceases to decide unless one of these does.
+        if not any(chain in was and chain not in now for chain in edited):
             continue
-        was, now = Deciding(listed, before.settings), Deciding(after.table(name), before.settings)
-        for chain_id in before.layouts:
-            if chain_id[0] != name:
-                continue
-            entered = {rule.enters for rule in listed[chain_id[1]].rules}
-            if any(callee in was and callee not in now for callee in entered):
-                yield chain_id
+        wrote, writing = (writes(hide_foreign(table, settings)) for table in (listed, updated))
+        for chain in trees:
+            entered = filter(None, {rule.enters for rule in listed[chain].rules})
+            if any(
+                (callee in was and callee not in now)
+                or writing.get(callee, _NOTHING) - wrote.get(callee, _NOTHING)
+                for callee in entered
+            ):
+                yield name, chain
 
 
 def _may_cease(edit: Edit, listed: Table) -> bool:
@@ -77,3 +88,4 @@ def _may_cease(edit: Edit, listed: Table) -> bool:
 
 
 _LEAVING = Kind.RETURN, Kind.GOTO
+_NOTHING: frozenset[Metadata] = frozenset()

@@ -12,7 +12,7 @@ chains keep their names.  The module is not called `fold`, because `sflgen.fold`
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hitables.compiler.compile import compile_rules
@@ -90,7 +90,10 @@ def grow(
     names = Names(settings.prefix, [chain.name for chain in table.chains], name_range)
     old = {name: loaded.layouts.get((table_name, name)) for name in chains}
     divided = {name: divide(listed[name], old[name], names, settings) for name in chains}
-    trees = _compiled(loaded.program, table, listed, old, divided, settings, names)
+    own = fixed_chains(layout for (name, _), layout in loaded.layouts.items() if name == table_name)
+    # A rule that was deleted in place may have been the last that entered a chain of the old trees.
+    stale = unreachable_chains(table, own, names)
+    trees = _compiled(loaded.program, table, listed, old, divided, settings, names, stale)
     regrown = Regrown()
     for name in chains:
         layout = trees.layout(divided[name])
@@ -114,8 +117,12 @@ def _compiled(
     divided: Mapping[str, ChainLayout],
     settings: Settings,
     names: Names,
+    stale: Iterable[str],
 ) -> _Trees:
-    """Trees for the sections of *divided* that are long enough and worth a tree."""
+    """Trees for the sections of *divided* that are long enough and worth a tree.
+
+    *stale*: chains of old trees that no packet enters; they may jump to those that are replaced.
+    """
     wanted = {
         section.name
         for name, layout in divided.items()
@@ -124,7 +131,7 @@ def _compiled(
     }
     if not wanted:
         return _Trees({}, {})
-    replaced = set().union(
+    replaced = set(stale).union(
         *(tree_chains(table, layout, names) | layout.fixed_chains() for layout in old.values() if layout)
     )
     input_table = _with_lists(table, listed, divided, replaced, settings)

@@ -76,6 +76,8 @@ def holds_locally(plan: Plan) -> bool | None:
     regions: dict[ChainId, list[Region]] = {}
     for chain_id, rules in updated.items():
         if chain_id in plan.before.layouts:
+            if not _ends_as_listed(plan.after, chain_id):
+                return False
             family, backends = plan.after.master.family, plan.after.backends
             regions[chain_id] = [Region.around(rule, family, backends) for rule in rules]
         elif not _is_loaded_as_listed(plan.after, chain_id):
@@ -134,6 +136,12 @@ def _is_loaded_as_listed(state: State, chain_id: ChainId) -> bool:
         return listed is loaded
     listed_keys, loaded_keys = ([rule_key(rule) for rule in chain.rules] for chain in (listed, loaded))
     return listed.policy == loaded.policy and listed_keys == loaded_keys
+
+
+def _ends_as_listed(state: State, chain_id: ChainId) -> bool:
+    """Whether a chain has the policy that it is listed with."""
+    listed, loaded = _find_chain(state.master, chain_id), _find_chain(state.loaded, chain_id)
+    return listed is not None and loaded is not None and listed.policy == loaded.policy
 
 
 def _distinct(regions: Iterable[Region]) -> list[Region]:

@@ -31,7 +31,7 @@ from .edits import Edit, Op, apply, jumps_to
 from .edits import text as text_of
 from .entries import is_crowded
 from .grow import Loaded, grow
-from .layout import ChainId, ChainLayout
+from .layout import ChainId, ChainLayout, fixed_chains, unreachable_chains
 from .nesting import depth_limit
 from .plan_state import PlanState
 from .settings import Settings, Strategy
@@ -233,9 +233,20 @@ class Planner:
             if table == edit.table and chain != edit.chain and self.jumps_below(table, layout, edit.chain):
                 plan.fold_later(table, chain)
         self.fold_all(removed=chain_id)
+        self.remove_stale(edit.table)
         plan.load(edit)
         self.folded.discard(chain_id)
         plan.choose(chain_id, Strategy.EDIT)
+
+    def remove_stale(self, table_name: str) -> None:
+        """Remove chains of trees that no rule enters since a deletion in place; they may jump to others."""
+        plan, table = self.plan, self.plan.loaded.table(table_name)
+        keep = fixed_chains(layout for (name, _), layout in plan.layouts.items() if name == table_name)
+        stale = unreachable_chains(table, keep, plan.names(table_name))
+        plan.load(*(Edit(Op.FLUSH, table_name, name) for name in stale if table[name].rules))
+        plan.load(*(Edit(Op.REMOVE, table_name, name) for name in stale))
+        if stale:
+            plan.reset_names(table_name)
 
     def jumps_below(self, table: str, layout: ChainLayout, chain: str) -> bool:
         """Whether a loaded chain of *layout* jumps to *chain*, even in a rule that no packet reaches."""

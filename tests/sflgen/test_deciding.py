@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -17,10 +18,12 @@ import hitables
 from hitables.build.grow import grow
 from hitables.errors import HitablesError
 from hitables.ir.fields import Family
+from sflgen.chain_names import Names
 from sflgen.commands import read_commands
 from sflgen.deciding import Deciding
+from sflgen.layout import fixed_chains, unreachable_chains
 from sflgen.local_proof import holds_locally
-from sflgen.planner import plan_unproved, start_unproved
+from sflgen.planner import fold_unproved, plan_unproved, start_unproved
 from sflgen.proof import plan, prove_plan, start
 from sflgen.settings import Settings, Strategy
 from sflgen.state import State
@@ -124,3 +127,65 @@ def test_a_chain_decides_if_no_packet_leaves_it_without_a_verdict() -> None:
     deciding = Deciding(table, Settings(foreign=("mine",)))
     assert [name for name in "abcde" if name in deciding] == ["a", "c"]
     assert "mine" not in deciding and "FORWARD" not in deciding and "absent" not in deciding
+
+
+def with_marks_behind_a_deciding_chain(seed: int) -> hitables.Program:
+    """Rules that cross; some read a mark that MARKS writes.  OUTER enters MARKS, and may come back."""
+    rng = random.Random(seed)
+    lines = crossing_text(rng, Family.IPV4, "FORWARD", 90, 0.0).replace("-j REJECT", "-j ACCEPT").splitlines()
+    own = [at for at, line in enumerate(lines) if line.startswith("-A FORWARD")]
+    for at in own[40:]:
+        if rng.random() < 0.4:
+            lines[at] = lines[at].replace(" -j", " -m mark --mark 0x1 -j")
+    lines.insert(own[10], "-A FORWARD -j OUTER")
+    text = "\n".join(lines).replace(":cross", ":MARKS -\n:OUTER -\n:cross")
+    chains = "-A MARKS -j MARK --set-xmark 0x1/0xffffffff\n-A MARKS -j DROP\n-A OUTER -p udp -j MARKS\n"
+    return hitables.read(text.replace("COMMIT", f"{chains}COMMIT\n"))
+
+
+@pytest.mark.parametrize(
+    "command", ["-D MARKS 2", "-I MARKS 2 -p udp -j RETURN", "-R MARKS 2 -p tcp -j DROP"]
+)
+def test_what_a_chain_writes_comes_back_to_callers_of_its_callers_when_it_ceases_to_decide(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OUTER decides neither before nor after; but a packet comes back from it with the mark of MARKS."""
+    state = start(with_marks_behind_a_deciding_chain(1), Settings("nft", max_expansion=20.0)).after
+    assert calls_trees(state.loaded, "FORWARD")
+    edits = read_commands(command, state.master)
+    following = plan_unproved(state, edits, Strategy.GRAFT)
+    assert ("filter", "FORWARD", Strategy.FOLD) in following.chosen
+    check(following)
+    monkeypatch.setattr("sflgen.planner.relying", lambda *_: ())
+    wrong = plan_unproved(state, edits, Strategy.GRAFT)
+    assert not wrong.folds and not holds_locally(wrong)
+    with pytest.raises(hitables.NotEquivalent):
+        prove_plan(wrong)
+
+
+def test_a_chain_that_writes_nothing_folds_no_callers_of_its_callers_when_it_ceases_to_decide() -> None:
+    before = with_marks_behind_a_deciding_chain(1)
+    table = before.table("filter")
+    silent = table.of({"MARKS": table["MARKS"].with_rules(table["MARKS"].rules[1:])})
+    state = start(replace(before, tables=(silent,)), Settings("nft", max_expansion=20.0)).after
+    following = plan_unproved(state, read_commands("-D MARKS 1", state.master), Strategy.GRAFT)
+    assert not following.folds
+    check(following)
+
+
+def test_chains_that_a_deletion_in_place_leaves_without_a_caller_go_with_the_next_fold_or_removal() -> None:
+    """They may jump to chains of the old tree, and to the user chain that is removed."""
+
+    def stale(state: State) -> list[str]:
+        table, names = state.loaded.table("filter"), Names(state.settings.prefix, ())
+        return unreachable_chains(table, fixed_chains(state.layouts.values()), names)
+
+    state = start_unproved(with_deciding_chains(250), Settings("nft", max_expansion=20.0)).after
+    state = updated(updated(state, "-D FORWARD 43"), "-N spare")
+    assert stale(state)
+    for following in (
+        fold_unproved(state),
+        plan_unproved(state, read_commands("-X spare", state.master), Strategy.GRAFT),
+    ):
+        check(following)
+        assert not stale(following.after)
