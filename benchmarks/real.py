@@ -219,10 +219,14 @@ def main() -> None:
     parser.add_argument("--decorations", nargs="*", default=[*DECORATIONS, *COMBINED])
     parser.add_argument("--backends", nargs="*", default=["nft", "any", "legacy"], choices=list(NESTING))
     parser.add_argument("--unproved", action="store_true", help="trees alone: a quick look")
-    parser.add_argument("-o", "--output", type=Path, help=f"write the data here; all rows: {OUTPUT}")
+    parser.add_argument("-o", "--output", type=Path, help=f"write the data here; a whole run: {OUTPUT}")
     args = parser.parse_args()
     if not SETS.is_dir():
         sys.exit(f"real: {SETS} is missing: it holds the rule sets")
+    chosen = args.sets, args.decorations, args.backends
+    whole = chosen == (list(SMALL), [*DECORATIONS, *COMBINED], ["nft", "any", "legacy"])
+    if args.output is None and whole and not args.unproved and not args.large:
+        args.output = OUTPUT
     print(HEADING)
     rows: list[Row] = []
     plain: dict[tuple[str, str], Row] = {}
