@@ -56,7 +56,7 @@ from .bdd_reader import (
 )
 from .bdd_sets import PacketSets, Point
 from .deadline import Deadline, TimeIsUp
-from .question import Answer, Difference, Equal, Question, Undecided, chain_pairs, differs
+from .question import Answer, Difference, Equal, Question, Undecided, chain_pairs, differs, with_open_policies
 
 if TYPE_CHECKING:
     from oxidd.bcdd import BCDDFunction as Set
@@ -71,7 +71,7 @@ def check(before: Program, after: Program, question: Question) -> Answer:
     deadline = Deadline(question.timeout, question.processor)
     classes = 0
     for name in dict.fromkeys(table for table, _ in chains):
-        pair = before.table(name), after.table(name)
+        pair = with_open_policies((before.table(name), after.table(name)))
         starts = [chain for table, chain in chains if table == name]
         answer = _TableComparison(pair, starts, before.family, question, deadline).answer()
         if not isinstance(answer, Equal):

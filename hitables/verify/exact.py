@@ -36,7 +36,17 @@ from .deadline import Deadline
 from .encoding import Encoding, RuleRef
 from .merged_classes import MergedClasses
 from .packet_classes import PacketClass
-from .question import Answer, ByRegions, Difference, Equal, Question, Undecided, chain_pairs, differs
+from .question import (
+    Answer,
+    ByRegions,
+    Difference,
+    Equal,
+    Question,
+    Undecided,
+    chain_pairs,
+    differs,
+    with_open_policies,
+)
 from .witness import Draft, choose, ordinary, plainer
 
 Tell = Callable[[str], None]  # is called with the name of each step before it begins
@@ -84,7 +94,7 @@ def comparisons(before: Program, after: Program, question: Question) -> Iterator
         tables: TableProver | None = None
         for table, chain in pairs:
             if tables is None or tables.table != table:
-                pair = before.table(table), after.table(table)
+                pair = with_open_policies((before.table(table), after.table(table)))
                 if table not in encodings:
                     encodings[table] = Encoding(pair, before.family, backend, question.verdict_only)
                     merged[table] = MergedClasses(

@@ -36,7 +36,7 @@ from .exact import WHY, Tell
 from .match_box import NOWHERE, MatchBox, entry_tests, harmless_matches
 from .packet_classes import PacketClass
 from .points import point_words
-from .question import Question
+from .question import Question, with_open_policies
 from .reachability import Reachability
 
 NEVER, NOTHING, EMPTY, UNREACHED = "never-matches", "changes-nothing", "empty-chain", "unreached-chain"
@@ -83,7 +83,8 @@ def lint(program: Program, question: Question, *, tell: Tell) -> Lint:
         flaws = [flaw for flaw in _of_calls(table, reach) if _in_question(question, flaw.chain)]
         empty = {flaw.line: flaw for flaw in flaws if flaw.kind == EMPTY}
         try:
-            for flaw in _TableLinter(program, table, reach, question, deadline).flaws(tell):
+            linted, _ = with_open_policies((table, table))
+            for flaw in _TableLinter(program, linted, reach, question, deadline).flaws(tell):
                 if flaw.line not in empty:
                     flaws.append(flaw)
                 elif flaw.kind == NEVER:  # the stronger fact: removing the rule may make others needless

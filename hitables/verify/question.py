@@ -294,3 +294,26 @@ def show_rule(rule: Rule) -> str:
     if rule.target is not None:
         words += ["-g" if rule.target.kind is Kind.GOTO else "-j", rule.target.name, *rule.target.words]
     return " ".join(word if word and " " not in word else f'"{word}"' for word in words)
+
+
+# The end of a built-in chain whose policy is `-`: whatever policy the kernel has.
+KERNEL_POLICY = "the policy of the kernel"
+
+
+def with_open_policies(pair: tuple[Table, Table]) -> tuple[Table, Table]:
+    """*pair*, in which chains whose policy is `-` in both end with KERNEL_POLICY.
+
+    Where only one has `-`, its policy is what was read, ACCEPT: it stands for a kernel that was not asked.
+    """
+    kept = {chain.name for chain in pair[0].chains if chain.kept}
+    kept &= {chain.name for chain in pair[1].chains if chain.kept}
+    if not kept:
+        return pair
+    one, other = (
+        table.of({chain.name: _with_open_policy(chain, kept) for chain in table.chains}) for table in pair
+    )
+    return one, other
+
+
+def _with_open_policy(chain: Chain, kept: Set[str]) -> Chain:
+    return replace(chain, policy=KERNEL_POLICY) if chain.name in kept else chain
