@@ -157,13 +157,13 @@ def deciding(table: Table) -> frozenset[str]:
     chains = {chain.name: chain for chain in table.chains if chain.policy is None}
     decides: set[str] = set()
     for name in reversed(graph(table).order):
-        if name in chains and _decides(chains[name].rules, decides):
+        if name in chains and surely_decides(chains[name].rules, decides):
             decides.add(name)
     return frozenset(decides)
 
 
-def _decides(rules: Sequence[Rule], decides: Container[str]) -> bool:
-    """Whether a chain of *rules* surely decides, given the deciding chains among those that it enters."""
+def surely_decides(rules: Sequence[Rule], decides: Container[str]) -> bool:
+    """Whether a chain of *rules* surely decides; *decides* holds those that do of the chains it enters."""
     for rule in rules:
         target = rule.target
         if target is None:
