@@ -475,8 +475,8 @@ def _show_summary(reports: Any) -> None:
     for each in reports:
         if each.returns:
             console.print(
-                f"table {each.table}, chain {each.chain}: {each.returns} rules RETURN, printed as policy: "
-                "compile again when you change it"
+                f"table {each.table}, chain {each.chain}: {each.returns} RETURN rules are printed with the "
+                "policy as target: compile again after a change of the policy"
             )
     if any_removed:
         console.print(f"{sum(each.gone for each in reports)} rules removed: they affect no verdict")

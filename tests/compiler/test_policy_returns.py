@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support.every_packet import difference, every_walk
+from support.hitables_command import run
 from support.scale import examples
 
 import hitables
@@ -205,3 +207,10 @@ def test_return_equals_the_policy_in_a_built_in_chain_alone(engine: Any, policy:
         )
         is_equal = chain == "FORWARD" and policy == verdict
         assert isinstance(engine.check(one, two, Question()), Equal if is_equal else Difference)
+
+
+def test_the_summary_names_the_chains_whose_policy_is_printed(tmp_path: Path) -> None:
+    (tmp_path / "rules").write_text(returning_text(random.Random(3)))
+    done = run("compile", tmp_path / "rules", "-o", tmp_path / "out", "--summary")
+    shown = " ".join(done.stderr.split())
+    assert re.search(r"chain FORWARD: \d+ RETURN rules are printed with the policy as target", shown)
