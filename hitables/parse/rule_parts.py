@@ -236,24 +236,43 @@ class _Cutter:
             frozenset(self.families),
         )
 
+    def check_protocol(self) -> None:
+        """Refuse a misspelt protocol: the options of its match are unknown because of it."""
+        if "-p" in self.header:
+            value = self.header["-p"].uses[0].values[0]
+            if self.words[value] == LITERAL:
+                raise NeedsWords
+            try:
+                spelt.protocol(self.words[value])
+            except ValueError as error:
+                raise Fault(str(error), value) from None
+
     def misfit(self, word: str, at: int) -> Fault:
         if not word.startswith("-"):
             return Fault(
                 f"{word!r} belongs to no option" if word != LITERAL else "this belongs to no option", at
             )
+        self.check_protocol()
         known = [*GENERAL, *HEADER]
         for part in [*self.matches, self.target]:
             if part is not None and part.extension is not None:
                 known += part.extension.options
         name = PROTOCOL_MATCH.get(self.protocol() or 0)
         known += MATCHES[name].options if name else []
-        hint = nearest(word, known)
-        if not hint:
-            homes = [m for m, ext in MATCHES.items() if word in ext.options]
-            homes += [t for t, ext in TARGETS.items() if word in ext.options]
-            if homes:
-                hint = f"it belongs to {', '.join(homes[:3])}"
+        hint = _homes(word) or nearest(word, known)
         return Fault(f"unknown option {word}", at, hint)
+
+
+def _homes(word: str) -> str:
+    """A hint at the matches and targets that have the option *word*; empty if there is none."""
+    having = [name for name, extension in MATCHES.items() if word in extension.options]
+    homes = [f"-p {name}" for name in PROTOCOL_MATCH.values() if name in having]
+    homes = homes or [f"-m {name}" for name in having]
+    homes += [f"-j {name}" for name, extension in TARGETS.items() if word in extension.options]
+    if not homes:
+        return ""
+    said = ", ".join(homes[:4]) + (" …" if len(homes) > 4 else "")
+    return f"it needs {'one of ' if len(homes) > 1 else ''}{said} in front of it"
 
 
 def cut(words: list[str], start: int) -> RuleParts:

@@ -81,7 +81,8 @@ def _check_groups(extension: Extension, first_use: dict[str, int]) -> None:
             raise Refusal(f"{option} needs {companion}", first_use[option])
     for group in extension.needed:
         if not any(option in first_use for option in group):
-            raise Refusal(f"{extension.name} needs {' or '.join(group)}")
+            wanted = " or ".join(group) if len(group) < 3 else f"one of {', '.join(group)}"
+            raise Refusal(f"{extension.name} needs {wanted}")
 
 
 def scopes_of(extension: Extension, words: Sequence[str]) -> list[Scope]:

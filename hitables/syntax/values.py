@@ -205,7 +205,12 @@ def _service(text: str) -> int:
     try:
         return socket.getservbyname(text)
     except (OSError, UnicodeError):
-        raise ValueError(f"invalid port or unknown service {text!r}") from None
+        hint = ""
+        if "," in text:
+            hint = "; a list of ports needs -m multiport"
+        elif re.fullmatch(r"\d+-\d+", text):
+            hint = f"; a range is {text.replace('-', ':')}"
+        raise ValueError(f"invalid port or unknown service {text!r}{hint}") from None
 
 
 def decimal_port(text: str) -> int:

@@ -261,6 +261,14 @@ REFUSED = [
     ("-A INPUT -m owner --uid-owner $X -j DROP", "is no number", "$X"),
     ("-Q INPUT", "unknown command", "-Q"),
     ("-A INPUT -j ACCEPT --frob", "unknown option", "--frob"),
+    ("-A INPUT --dport 22 -j DROP", "it needs one of -p tcp, -p udp, -p sctp, -p dccp in front of it", "--dport"),
+    ("-A INPUT --dport 22 -p tcp -j DROP", "in front of it", "--dport"),
+    ("-A INPUT -p tpc --dport 22 -j DROP", "unknown protocol 'tpc'", "tpc"),
+    ("-A INPUT --ctstate NEW -j DROP", "it needs -m conntrack in front of it", "--ctstate"),
+    ("-A INPUT -j DROP --log-prefix x", "it needs -j LOG in front of it", "--log-prefix"),
+    ("-A INPUT -m conntrack -j DROP", "conntrack needs one of --ctstate, --ctproto, ", "conntrack"),
+    ("-A INPUT -p tcp --dport 22,80 -j DROP", "a list of ports needs -m multiport", "22,80"),
+    ("-A INPUT -p tcp --dport 22-80 -j DROP", "a range is 22:80", "22-80"),
 ]
 
 
