@@ -261,7 +261,11 @@ REFUSED = [
     ("-A INPUT -m owner --uid-owner $X -j DROP", "is no number", "$X"),
     ("-Q INPUT", "unknown command", "-Q"),
     ("-A INPUT -j ACCEPT --frob", "unknown option", "--frob"),
-    ("-A INPUT --dport 22 -j DROP", "it needs one of -p tcp, -p udp, -p sctp, -p dccp in front of it", "--dport"),
+    (
+        "-A INPUT --dport 22 -j DROP",
+        "it needs one of -p tcp, -p udp, -p sctp, -p dccp in front of it",
+        "--dport",
+    ),
     ("-A INPUT --dport 22 -p tcp -j DROP", "in front of it", "--dport"),
     ("-A INPUT -p tpc --dport 22 -j DROP", "unknown protocol 'tpc'", "tpc"),
     ("-A INPUT --ctstate NEW -j DROP", "it needs -m conntrack in front of it", "--ctstate"),
