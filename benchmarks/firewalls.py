@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from pathlib import Path
 from random import Random
 
-from hitables.generate import rules as generated
-from hitables.generate import seed as seeds
 from hitables.ir.fields import Family
 from hitables.ir.program import BUILT_IN
 
-SEEDS = Path(__file__).resolve().parents[1] / "rulesets" / "seeds"
+from . import generated_firewalls
+from .table_text import count, declared, dotted
 
 V4, V6 = Family.IPV4, Family.IPV6
 
@@ -140,82 +137,10 @@ NAMES = (*GENERATED, *STYLES)
 def draw(style: str, rng: Random, size: int) -> tuple[str, Family]:
     """A rule set of about *size* rules of the style (one of NAMES), as iptables-save text, and its family."""
     if style in GENERATED:
-        return _generated(GENERATED[style], rng, size), V4
+        return generated_firewalls.draw(GENERATED[style], rng, size), V4
     chosen = STYLES[style]
     family = rng.choice(chosen.families)
     return _Drawing(chosen, rng, family, size).text(), family
-
-
-@cache
-def _seed(name: str) -> seeds.Seed:
-    path = SEEDS / f"{name}.seed"
-    return seeds.parse(path.read_text(), str(path))
-
-
-def _generated(names: Sequence[str], rng: Random, size: int) -> str:
-    lines = []
-    comment_share = rng.choice([0.0, 0.5, 1.0])
-    for at, name in enumerate(names):
-        count = size // len(names) + (at < size % len(names))
-        if not count:
-            continue
-        drawn = generated.rules(_seed(name), count, number=rng.randrange(1 << 30), smoothness=4)
-        for rule in drawn.rules:
-            lines.append(_filter_line(rule, rng, comment_share))
-    if rng.random() < 0.5:
-        rng.shuffle(lines)
-    chain = rng.choice(["INPUT", "FORWARD", "OUTPUT"])
-    rules = "".join(f"-A {chain} {line}\n" for line in lines)
-    return f"*filter\n{_declared('filter', rng)}{rules}COMMIT\n"
-
-
-def _filter_line(rule: object, rng: Random, comment_share: float) -> str:
-    """A ClassBench rule in words; *said*: the share of full port ranges that are written, not left out."""
-    from hitables.parse import classbench
-
-    assert isinstance(rule, classbench.FilterRule)
-    words: Words = []
-    for option, (low, high) in (("-s", rule.src), ("-d", rule.dst)):
-        if (low, high) != classbench.ANY_ADDRESS:
-            words += [option, f"{_dotted(low)}/{32 - (high - low).bit_length()}"]
-    name = classbench.PORT_MATCH.get(rule.proto or 0)
-    if rule.proto is not None:
-        words += ["-p", name or str(rule.proto)]
-    if name is not None:
-        for option, (low, high) in (("--sport", rule.sport), ("--dport", rule.dport)):
-            if (low, high) != (0, 65535) or rng.random() < comment_share:
-                words += [option, _range(low, high)]
-        if name == "tcp" and rule.flags is not None and rng.random() < 0.5:
-            value, mask = rule.flags[0] & 63, rule.flags[1] & 63
-            if mask:
-                words += ["--tcp-flags", _flag_names(mask), _flag_names(value & mask)]
-    return " ".join([*words, "-j", rng.choice(["ACCEPT", "ACCEPT", "DROP"])])
-
-
-def _flag_names(bits: int) -> str:
-    order = ("FIN", "SYN", "RST", "PSH", "ACK", "URG")
-    return ",".join(name for at, name in enumerate(order) if bits >> at & 1) or "NONE"
-
-
-def _dotted(address: int) -> str:
-    return ".".join(str(address >> shift & 255) for shift in (24, 16, 8, 0))
-
-
-def _range(low: int, high: int) -> str:
-    return str(low) if low == high else f"{low}:{high}"
-
-
-def _declared(table: str, rng: Random, user: Sequence[str] = (), counters: bool = False) -> str:
-    """The declarations of a table's chains."""
-    lines = []
-    for name in BUILT_IN[table]:
-        policy = rng.choice(["ACCEPT", "DROP"]) if table == "filter" else "ACCEPT"
-        lines.append(f":{name} {policy} [{_count(rng, counters)}]\n")
-    return "".join((*lines, *(f":{name} - [0:0]\n" for name in user)))
-
-
-def _count(rng: Random, counters: bool) -> str:
-    return f"{rng.randrange(10**6)}:{rng.randrange(10**9)}" if counters else "0:0"
 
 
 class _Drawing:
@@ -252,11 +177,11 @@ class _Drawing:
             below = user[user.index(chain) + 1 :] if chain in user else user
             lines[chain].append(self.rule(name, chain, below))
         rules = "".join(
-            f"{f'[{_count(rng, True)}] ' if self.counters else ''}-A {chain} {line}\n"
+            f"{f'[{count(rng, True)}] ' if self.counters else ''}-A {chain} {line}\n"
             for chain, listed in lines.items()
             for line in listed
         )
-        return f"*{name}\n{_declared(name, rng, user, self.counters)}{rules}COMMIT\n"
+        return f"*{name}\n{declared(name, rng, user, self.counters)}{rules}COMMIT\n"
 
     def rule(self, table: str, chain: str, below: Sequence[str]) -> str:
         rng = self.rng
@@ -301,7 +226,7 @@ class _Drawing:
             bits = rng.choice([8, 12, 16, 16, 20, 24, 24, 24, 25, 28, 31, 32, 32, 32])
             free = (1 << 32 - bits) - 1
             address = 10 << 24 | rng.randrange(4) << 16 | rng.randrange(1 << 16)
-            return f"{_dotted(address & ~free)}/{bits}"
+            return f"{dotted(address & ~free)}/{bits}"
         bits = rng.choice([16, 32, 48, 56, 64, 64, 64, 96, 127, 128, 128])
         words = [0x2001, 0xDB8, rng.randrange(4), rng.randrange(4), 0, 0]
         words += [rng.randrange(2), rng.randrange(1 << 16)]

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.exact_answers import differ
 from support.programs import make_program, mutate, programs
 from support.scale import examples
 from support.small_programs import (
@@ -38,15 +39,15 @@ from hitables.ir.fields import TCP, UDP, Family, Field, Fragment
 from hitables.ir.headers import inconsistency, is_malformed
 from hitables.ir.intervals import Values
 from hitables.ir.packet import Backend
-from hitables.ir.program import Chain, Program, Table
+from hitables.ir.program import Program, Table
 from hitables.ir.rule import EVERYTHING, Ends, Kind, Match, Metadata, Role, Rule, Target
 from hitables.ir.rule import Test as FieldTest
 from hitables.simulate import sampling
 from hitables.simulate.interpreter import Interner, Interpreter
-from hitables.verify import bdd, exact
+from hitables.verify import exact
 from hitables.verify.deadline import Deadline
 from hitables.verify.encoding import Encoding
-from hitables.verify.question import Answer, Difference, Equal, Question, Undecided, differs
+from hitables.verify.question import Difference, Equal, Question, Undecided, differs
 
 pytestmark = pytest.mark.engine
 NOTRACK = Target("CT", Kind.VERDICT, "CT --notrack", ends=Ends.NEVER, writes=frozenset({Metadata.CT}))
@@ -54,15 +55,6 @@ ANYTHING = Target("X", Kind.VERDICT, "X", ends=Ends.NEVER, writes=EVERYTHING)
 TARPIT = Target("TARPIT", Kind.VERDICT, "TARPIT", ends=Ends.MAYBE)
 LIMIT = Match("limit", ("--limit", "1/sec"), Role.ONCE, "limit 1/sec")
 RECENT = Match("recent", ("--set",), Role.NAMED, "recent --set")
-
-
-def differ(before: Program, after: Program, **question: object) -> Difference | None:
-    answer = exact.check(before, after, Question(**question))  # type: ignore[arg-type]
-    assert isinstance(answer, Equal | Difference)
-    if isinstance(answer, Equal):
-        assert answer.proved
-        return None
-    return answer
 
 
 def confirms(difference: Difference, before: Program, after: Program) -> bool:
@@ -335,67 +327,6 @@ def test_either_of_two_ports_is_read_again_behind_a_chain_that_writes_for_other_
     assert differ(one, other) is None and differ(other, one) is None
 
 
-def test_one_more_evaluation_of_a_memory_is_a_difference() -> None:
-    one = program(rule(RECENT, LOG), rule(DROPS))
-    assert differ(one, program(rule(RECENT, LOG), rule(RECENT, LOG), rule(DROPS))) is not None
-    assert differ(one, program(rule(source(0, 9), RECENT, LOG), rule(DROPS))) is not None
-    both = program(rule(source(0, 9), RECENT, LOG), rule(source(10, 2**32 - 1), RECENT, LOG), rule(DROPS))
-    assert differ(program(rule(source(0, 2**32 - 1), RECENT, LOG), rule(DROPS)), both) is None
-
-
-def test_one_memory_must_not_become_two() -> None:
-    one = program(rule(LIMIT, LOG), rule(DROPS))
-    copied = program(rule(source(0, 9), LIMIT, LOG), rule(source(10, 2**32 - 1), LIMIT, LOG), rule(DROPS))
-    difference = differ(one, copied)
-    assert difference is not None and "is not one memory" in difference.reason
-    shared = program(
-        rule(source(0, 9), jump("S")),
-        rule(source(10, 2**32 - 1), jump("S")),
-        rule(DROPS),
-        S=(rule(LIMIT, LOG),),
-    )
-    assert differ(one, shared) is None
-
-
-@pytest.mark.parametrize("engine", [exact.check, bdd.check])
-def test_a_memory_shared_by_two_chains_must_not_become_two(engine: Callable[..., Answer]) -> None:
-    def two(first: str, second: str, **chains: tuple[Rule, ...]) -> Program:
-        user = tuple(Chain(name, None, body) for name, body in chains.items())
-        hooks = (
-            Chain("INPUT", "ACCEPT", (rule(jump(first)),)),
-            Chain("FORWARD", "ACCEPT", (rule(jump(second)),)),
-        )
-        return Program(Family.IPV4, (Table("filter", (*hooks, *user)),))
-
-    body = (rule(LIMIT, DROPS),)
-    one = two("few", "few", few=body)
-    assert isinstance(engine(one, one, Question()), Equal)
-    answer = engine(one, two("few", "few2", few=body, few2=body), Question())
-    assert isinstance(answer, Difference)
-    answer = engine(two("few", "few2", few=body, few2=body), one, Question())
-    assert isinstance(answer, Difference)
-
-
-def test_a_memory_asked_twice_is_not_two_memories() -> None:
-    whole = on_field(Field.FRAG, (0, 1)), proto(47)  # packets of one class alone
-    one = program(rule(*whole, jump("L")), rule(*whole, jump("L")), L=(rule(LIMIT, LOG),))
-    other = program(rule(*whole, LIMIT, LOG), rule(*whole, LIMIT, LOG))
-    assert differ(one, other) is not None and differ(other, one) is not None
-    again = program(rule(*whole, jump("M")), rule(*whole, goto("M")), M=(rule(LIMIT, LOG),))
-    assert differ(one, again) is None
-
-
-def test_an_unreachable_copy_of_a_memory_is_no_difference() -> None:
-    one = program(rule(source(0, 9), LIMIT, LOG), rule(DROPS))
-    more = program(rule(source(0, 9), LIMIT, LOG), rule(DROPS), rule(LIMIT, LOG), X=(rule(LIMIT, LOG),))
-    assert differ(one, more) is None
-    # The covered copy is first: only a strict run shows that it is never asked.
-    front = (rule(source(0, 4), ACCEPT), rule(source(5, 9), ACCEPT))
-    lists = program(*front, rule(source(0, 9), LIMIT, LOG), rule(source(0, 19), LIMIT, DROPS))
-    again = program(*front, rule(source(0, 19), LIMIT, DROPS))
-    assert differ(lists, again) is None
-
-
 def test_what_the_backends_read_differently_is_a_difference() -> None:
     native = program(rule(proto(TCP), dport(5, 5), DROPS))
     xtables = program(rule(proto(TCP), dport(5, 5)._replace(native=False), DROPS))
@@ -446,37 +377,6 @@ def test_the_answer_is_undecided_when_the_budget_runs_out() -> None:
     assert isinstance(answer, Undecided) and answer.reason == "out of time" and 0 <= answer.done < 1
     answer = exact.check(before, swapped, Question(max_memory=1 << 12))
     assert isinstance(answer, Undecided) and answer.reason == "out of memory"
-
-
-MARKED_2 = MARKED._replace(key="mark 2")
-PATIENCE = (
-    250.0  # seconds; the proofs take a fraction of one, and would take years if every walk were followed
-)
-
-
-@pytest.mark.parametrize("asked", [(RECENT, MARK), (LIMIT, LOG), (MARKED, MARK)])
-def test_a_row_of_questions_takes_time_by_its_length_and_not_by_its_outcomes(
-    asked: tuple[Match, Target],
-) -> None:
-    row = [rule(asked[0]._replace(key=f"{asked[0].key} {at}"), asked[1]) for at in range(40)]
-    marked = rule(MARKED, DROPS), rule(MARKED_2, DROPS)
-    assert differ(program(*row, *marked), program(*row, *reversed(marked)), timeout=PATIENCE) is None
-    row = [rule(asked[0]._replace(key=f"{asked[0].key} {at}"), jump("A")) for at in range(40)]
-    other = [each._replace(target=jump("B")) for each in row]
-    assert (
-        differ(program(*row, A=(rule(asked[1]),)), program(*other, B=(rule(asked[1]),)), timeout=PATIENCE)
-        is None
-    )
-    wrong = program(*other, *marked, B=(rule(asked[1]),))
-    assert differ(program(*row, A=(rule(asked[1]),)), wrong, timeout=PATIENCE) is not None
-
-
-def test_memories_pair_up_in_a_row_of_which_some_are_unreachable() -> None:
-    row = [rule(LIMIT._replace(key=f"limit {at}"), LOG) for at in range(40)]
-    front = rule(source(0, 4), ACCEPT), rule(source(5, 9), ACCEPT)
-    one = program(*front, rule(source(0, 9), LIMIT, LOG), *row, rule(LIMIT, DROPS))
-    other = program(*front, *row, rule(LIMIT, DROPS))
-    assert differ(one, other, timeout=PATIENCE) is None
 
 
 def test_chains_that_nest_too_deep_are_undecided() -> None:

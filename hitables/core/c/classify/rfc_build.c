@@ -84,11 +84,6 @@ static inline void entry_set(const struct build_step *step, size_t entry, uint32
         ((uint16_t *)step->table)[entry] = (uint16_t)value;
 }
 
-static inline uint32_t entry_of(const struct build_step *step, size_t entry)
-{
-    return step->wide ? ((uint32_t *)step->table)[entry] : ((uint16_t *)step->table)[entry];
-}
-
 /* The runs of a dimension, and its node's sets. */
 static int sweep(struct rfc_builder *b, uint32_t dim, struct partial_class *node, struct runs *runs)
 {
@@ -444,79 +439,6 @@ static int answer_classes(struct rfc_builder *b)
     return VFDB_OK;
 }
 
-static struct chunk_source chunk_of(const struct build_step *step)
-{
-    bool second = (step->shift != 0) == (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
-    return (struct chunk_source){step->table, step->dim * (uint32_t)sizeof(uint32_t) + 2 * second,
-                                 step->mask};
-}
-
-/* The table of a chunk that is the first part of an index. */
-static int multiply(struct rfc_builder *b, struct build_step *chunk, uint32_t stride)
-{
-    uint32_t *multiplied = scope_take(&b->db->scope, (chunk->mask + (size_t)1) * sizeof *multiplied);
-    if (!multiplied)
-        return VFDB_NO_MEMORY;
-    for (uint32_t v = 0; v <= chunk->mask; v++)
-        multiplied[v] = entry_of(chunk, v) * stride;
-    scope_drop(&b->db->scope, chunk->table);
-    chunk->table = multiplied;
-    return VFDB_OK;
-}
-
-static int source_of(struct rfc_builder *b, uint32_t number, struct index_source *source);
-
-static bool is_masked(const struct index_source *source)
-{
-    return (source->part == CHUNK_OF && source->chunk[0].mask < CHUNK_SIZE - 1) ||
-           (source->part == CHUNKS_OF && (source->chunk[0].mask & source->chunk[1].mask) < CHUNK_SIZE - 1);
-}
-
-/* The table of a pair, behind those that it needs. */
-static int put_table(struct rfc_builder *b, uint32_t number)
-{
-    const struct build_step *step = &b->step[number];
-    struct search_table table = {
-        .stride = step->stride, .wide = step->wide, .large = step->bytes >= LARGE, .entry = step->table};
-    int status = b->step[step->one].pair ? VFDB_OK : multiply(b, &b->step[step->one], step->stride);
-    if (!status)
-        status = source_of(b, step->one, &table.one);
-    if (!status)
-        status = source_of(b, step->other, &table.other);
-    table.masked = is_masked(&table.one) || is_masked(&table.other);
-    b->db->table[b->db->tables++] = table;
-    return status;
-}
-
-/* Where a search takes the value of a step from. */
-static int source_of(struct rfc_builder *b, uint32_t number, struct index_source *source)
-{
-    const struct build_step *step = &b->step[number];
-    int status = VFDB_OK;
-    *source = (struct index_source){.part = CHUNK_OF};
-    if (!step->pair) {
-        source->chunk[0] = chunk_of(step);
-    } else if (!b->step[step->one].pair && !b->step[step->other].pair && !step->wide && step->bytes < LARGE) {
-        status = multiply(b, &b->step[step->one], step->stride);
-        *source =
-            (struct index_source){.part = CHUNKS_OF,
-                                  .pair = step->table,
-                                  .chunk = {chunk_of(&b->step[step->one]), chunk_of(&b->step[step->other])}};
-    } else {
-        status = put_table(b, number);
-        *source = (struct index_source){.part = VALUE, .value = b->db->tables - 1};
-    }
-    return status;
-}
-
-/* The tables in the order of a search, the last step's last. */
-static int put_tables(struct rfc_builder *b)
-{
-    if (b->step[b->steps - 1].pair)
-        return put_table(b, b->steps - 1);
-    return source_of(b, b->steps - 1, &b->db->table[b->db->tables++].one);
-}
-
 int rfc_fill(struct rfc_builder *b)
 {
     size_t words = b->words + 1;
@@ -532,5 +454,5 @@ int rfc_fill(struct rfc_builder *b)
         status = b->nodes == 3 ? reduce_best(b) : reduce_smallest(b);
     if (!status)
         status = b->nodes > 1 ? answer_pairs(b) : answer_classes(b);
-    return status ? status : put_tables(b);
+    return status ? status : rfc_put_tables(b);
 }

@@ -9,7 +9,7 @@
 #include "scope.h"
 #include "vfdb.h"
 
-/* The tables of RFC, shared by their build (rfc_build.c) and their search (rfc.c). */
+/* The tables of RFC, shared by their build (rfc_build.c, rfc_tables.c) and their search (rfc.c). */
 
 enum {
     LARGE = 1 << 21, /* bytes of a table from which all entries are fetched before the first is read */
@@ -84,7 +84,16 @@ struct rfc_builder {
     uint32_t steps;
 };
 
+/* The value of an entry of the step's table. */
+static inline uint32_t rfc_entry(const struct build_step *step, size_t entry)
+{
+    return step->wide ? ((uint32_t *)step->table)[entry] : ((uint16_t *)step->table)[entry];
+}
+
 /* rfc_build.c: fill all tables, in the order of a search; a status. */
 int rfc_fill(struct rfc_builder *b);
+
+/* rfc_tables.c: the tables of the steps in the order of a search, the last step's last; a status. */
+int rfc_put_tables(struct rfc_builder *b);
 
 #endif
