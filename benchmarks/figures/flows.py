@@ -10,6 +10,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from hitables.files import write_text
+from hitables.report.svg import svg
+
 COLOURS = {
     "normal": "C3", "move_front": "C1", "circular": "C2", "insert_move_front": "C0", "ring": "C4",
 }  # fmt: skip
@@ -25,9 +28,6 @@ def draw(data: dict[str, Any], folder: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
-    # The same data give the same file.
-    matplotlib.rcParams["svg.hashsalt"] = "hitables"
-    matplotlib.rcParams["svg.fonttype"] = "none"
     from matplotlib import pyplot as plt
 
     day = [row for row in data.get("day", ()) if row["part"] == "purged"]
@@ -48,7 +48,7 @@ def draw(data: dict[str, Any], folder: Path) -> None:
     for panel, backend in zip(panels[2][2:], ("legacy", "nft"), strict=True):
         conntrack(panel, [row for row in data.get("kernel", ()) if row["backend"] == backend], backend)
     figure.tight_layout()
-    figure.savefig(folder / "flows.svg", metadata={"Date": None})
+    write_text(str(folder / "flows.svg"), svg(figure, letters="none"))
     plt.close(figure)
 
 

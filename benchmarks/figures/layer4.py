@@ -11,6 +11,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from hitables.files import write_text
+from hitables.report.svg import svg
+
 from ..doc_tables import markdown
 
 NAMES = {
@@ -49,9 +52,6 @@ def draw(data: dict[str, Any], folder: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
-    # The same data give the same file.
-    matplotlib.rcParams["svg.hashsalt"] = "hitables"
-    matplotlib.rcParams["svg.fonttype"] = "none"
     from matplotlib import pyplot as plt
 
     figure, panels = plt.subplots(3, 4, figsize=(20, 13))
@@ -74,7 +74,7 @@ def draw(data: dict[str, Any], folder: Path) -> None:
         lines(panels[2][2 + number], few, "insert_us", "", ", insert")
         lines(panels[2][2 + number], few, "remove_us", f"figure 10: {kind}, an update, µs", ", remove")
     figure.tight_layout()
-    figure.savefig(folder / "layer4.svg", metadata={"Date": None})
+    write_text(str(folder / "layer4.svg"), svg(figure, letters="none"))
     plt.close(figure)
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from hitables.files import write_text
+from hitables.report.svg import svg
+
 from ..lcn2016_sets import FORMS, KINDS, STATIC
 
 Row = dict[str, Any]
@@ -18,8 +21,6 @@ def draw(data: dict[str, Any], folder: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "hitables"
-    matplotlib.rcParams["svg.fonttype"] = "none"
     from matplotlib import pyplot as plt
 
     figure, panels = plt.subplots(5, 4, figsize=(22, 26))
@@ -69,7 +70,7 @@ def draw(data: dict[str, Any], folder: Path) -> None:
         bars(panels[4][2 + column], data.get("table2", []), kind)
     legend(figure, panels)
     figure.tight_layout(rect=(0, 0.05, 1, 1))
-    figure.savefig(folder / "sfl.svg", metadata={"Date": None})
+    write_text(str(folder / "sfl.svg"), svg(figure, letters="none"))
     plt.close(figure)
 
 

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from hitables.files import write_text
+from hitables.report.svg import svg
+
 COLOURS = {"paper": "C0", "tree": "C1"}
 NAME = "hitables-saturation.svg"
 PANELS = {
@@ -21,9 +24,6 @@ def draw(data: dict[str, Any], folder: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
-    # The same data give the same file.
-    matplotlib.rcParams["svg.hashsalt"] = "hitables"
-    matplotlib.rcParams["svg.fonttype"] = "none"
     from matplotlib import pyplot as plt
 
     figure, panels = plt.subplots(2, 2, figsize=(13, 9))
@@ -32,7 +32,7 @@ def draw(data: dict[str, Any], folder: Path) -> None:
         gains(panels[0][column], rows, over, "", title)
         gains(panels[1][column], rows, over, "cpu_", "the same run by the processor clock of the sender")
     figure.tight_layout()
-    figure.savefig(folder / NAME, metadata={"Date": None})
+    write_text(str(folder / NAME), svg(figure, letters="none"))
     plt.close(figure)
 
 

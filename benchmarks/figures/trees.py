@@ -9,6 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from hitables.files import write_text
+from hitables.report.svg import svg
+
 # Growth and mean rules read: of the 2014 tool where it was run, of the prototype (one or two settings).
 TOOL: dict[str, list[tuple[float, float]]] = {
     "wustl/acl1_1K": [(2.2, 44)], "wustl/acl1_10K": [(4.3, 338)], "wustl/fw1_1K": [(71.7, 113)],
@@ -30,9 +33,6 @@ def draw(data: dict[str, Any], folder: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
-    # The same data give the same file.
-    matplotlib.rcParams["svg.hashsalt"] = "hitables"
-    matplotlib.rcParams["svg.fonttype"] = "none"
     from matplotlib import pyplot as plt
 
     names = list(dict.fromkeys(row["set"] for row in data["pareto"]))
@@ -47,7 +47,7 @@ def draw(data: dict[str, Any], folder: Path) -> None:
     figure.supxlabel("growth: rules printed over rules read")
     figure.supylabel("mean rules read over the trace")
     figure.tight_layout()
-    figure.savefig(folder / "trees.svg", metadata={"Date": None})
+    write_text(str(folder / "trees.svg"), svg(figure, letters="none"))
     plt.close(figure)
 
 

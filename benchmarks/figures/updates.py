@@ -13,6 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from hitables.files import write_text
+from hitables.report.svg import svg
+
 STYLES = {"insert": "-", "delete": "--"}
 SHADES = {"overlay": "0.6", "graft": "black"}
 # The load for which a best delta is read off, a second; nanoseconds that nft takes to read a rule
@@ -28,8 +31,6 @@ def draw(data: Row, path: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "hitables"  # the same file for the same data
-    matplotlib.rcParams["svg.fonttype"] = "path"  # independent of earlier figures
     from matplotlib import pyplot as plt
 
     sets = data["growth"]
@@ -51,7 +52,7 @@ def draw(data: Row, path: Path) -> None:
         title(line, growth["set"])
     panels[0][0].legend()
     figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
+    write_text(str(path), svg(figure))
     plt.close(figure)
 
 

@@ -6,7 +6,6 @@ with the tests of the jumps between two chains.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 
 import networkx as nx
@@ -16,6 +15,7 @@ from ..emit.text import match_text
 from ..errors import MissingLibrary
 from ..ir.program import Program
 from ..ir.rule import Kind
+from .svg import svg
 
 # Edges of more jumps than this are labelled with their number instead of their tests.
 MAX_TESTS = 2
@@ -72,16 +72,11 @@ def _dot(graph: nx.DiGraph) -> str:
 
 def _svg(graph: nx.DiGraph) -> str:
     try:
-        import matplotlib
+        from matplotlib.figure import Figure
     except ImportError:
         raise MissingLibrary(
             "drawing svg needs matplotlib: pip install 'hitables[plot]', or use --format dot"
         ) from None
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "hitables"
-    matplotlib.rcParams["svg.fonttype"] = "path"
-    from matplotlib import pyplot
-
     flat = nx.DiGraph(graph)
     for loop in list(nx.strongly_connected_components(graph)):  # of unreachable chains
         flat.remove_edges_from(list(graph.subgraph(loop).edges))
@@ -91,7 +86,8 @@ def _svg(graph: nx.DiGraph) -> str:
     place = nx.multipartite_layout(graph, subset_key="layer", align="vertical")
     layers = max((of["layer"] for _, of in graph.nodes(data=True)), default=0) + 1
     tallest = max((len(each) for each in nx.topological_generations(flat)), default=1)
-    figure, axes = pyplot.subplots(figsize=(max(6.0, 2.6 * layers), max(4.0, 0.45 * tallest)))
+    figure = Figure(figsize=(max(6.0, 2.6 * layers), max(4.0, 0.45 * tallest)))
+    axes = figure.subplots()
     nx.draw_networkx_edges(graph, place, ax=axes, edge_color="#888888", arrowsize=8, node_size=900)
     labels = {name: f"{of['chain']}\n{of['rules']}" for name, of in graph.nodes(data=True)}
     nx.draw_networkx_labels(
@@ -103,10 +99,7 @@ def _svg(graph: nx.DiGraph) -> str:
         bbox={"boxstyle": "round", "facecolor": "#eef3fa", "edgecolor": "#5a7ba6"},
     )
     axes.set_axis_off()
-    out = io.StringIO()
-    figure.savefig(out, format="svg", bbox_inches="tight", metadata={"Date": None})
-    pyplot.close(figure)
-    return out.getvalue()
+    return svg(figure, tight=True)
 
 
 def _printable(graph: nx.DiGraph) -> nx.DiGraph:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
 
 from ..errors import MissingLibrary
 from ..locality import QUANTILES, REASONS, TOPS, WINDOW, Repetition, TrafficReport
+from .svg import svg
 
 WIDTH = 80
 
@@ -114,16 +114,11 @@ def _distances(columns: Sequence[tuple[str, Repetition]]) -> Iterator[str]:
 def to_svg(report: TrafficReport) -> str:
     """Packets per flow, active flows, stack distances, burst lengths; MissingLibrary without matplotlib."""
     try:
-        import matplotlib
+        from matplotlib.figure import Figure
     except ImportError:
         raise MissingLibrary("drawing a picture needs matplotlib: pip install 'hitables[plot]'") from None
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "hitables"
-    from matplotlib import pyplot
-
-    figure, ((sizes, active), (distance, burst)) = pyplot.subplots(
-        2, 2, figsize=(9, 6.5), layout="constrained"
-    )
+    figure = Figure(figsize=(9, 6.5), layout="constrained")
+    (sizes, active), (distance, burst) = figure.subplots(2, 2)
     columns = [("flows", report.flows)] + ([("rules", report.rules)] if report.rules else [])
     for name, of in columns:
         left = [sum(each.keys for each in of.sizes[number:]) / of.keys for number in range(len(of.sizes))]
@@ -146,7 +141,4 @@ def to_svg(report: TrafficReport) -> str:
     burst.set(
         xscale="log", ylim=(0, None), xlabel="buckets", ylabel="packets", title="burst length per bucket"
     )
-    out = io.StringIO()
-    figure.savefig(out, format="svg", metadata={"Date": None})
-    pyplot.close(figure)
-    return out.getvalue()
+    return svg(figure)

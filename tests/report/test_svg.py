@@ -1,0 +1,35 @@
+"""Pictures are the same whatever was drawn before, and leave matplotlib as its user has set it."""
+
+from __future__ import annotations
+
+import pytest
+
+from hitables import read
+from hitables.ir.fields import Family
+from hitables.report import graph
+from hitables.report.svg import svg
+
+RULES = "*filter\n:INPUT ACCEPT [0:0]\n:ssh - [0:0]\n-A INPUT -p tcp -j ssh\n-A ssh -j DROP\nCOMMIT\n"
+
+
+@pytest.mark.parametrize("letters", ["path", "none"])
+def test_a_figure_has_one_text_whatever_the_settings_are(letters: str) -> None:
+    matplotlib = pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    figure.subplots().set_title("reads")
+    with matplotlib.rc_context({"svg.fonttype": "none"}):
+        first = svg(figure, letters=letters)
+    with matplotlib.rc_context({"svg.fonttype": "path", "svg.hashsalt": "other"}):
+        assert svg(figure, letters=letters) == first
+    assert (">reads</text>" in first) == (letters == "none")
+
+
+def test_drawing_a_call_graph_changes_no_setting_and_no_backend_of_matplotlib() -> None:
+    matplotlib = pytest.importorskip("matplotlib")
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "mine", "backend": "template"}):
+        before = dict(matplotlib.rcParams)
+        drawn = graph.draw(read(RULES, family=Family.IPV4), "svg")
+        assert dict(matplotlib.rcParams) == before
+    assert "ssh" in drawn and "</svg>" in drawn
