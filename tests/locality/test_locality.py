@@ -293,7 +293,7 @@ def test_a_picture_is_drawn_from_the_report(monkeypatch: pytest.MonkeyPatch) -> 
         [(1, 2, 3, 4, 5), (2, 2, 3, 4, 5)] * 20, classify=lambda headers: np.zeros(len(headers), np.int32)
     )
     assert to_svg(report).startswith("<?xml")
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
     with pytest.raises(MissingLibrary, match="matplotlib"):
         to_svg(report)
 
