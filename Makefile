@@ -78,7 +78,7 @@ writes: setup ## 50,000 programs whose rules write what others read: both engine
 matrix: setup ## every match behind every writer, in real kernels, against the table of both (needs root)
 	python -m benchmarks.matrix $(BENCH_FLAGS)
 
-evaluation: setup ## all experiments of the five papers, in stages that can be resumed, and docs/evaluation.md (14 hours; BENCH_FLAGS=--short: ten minutes)
+evaluation: setup ## all experiments of the five papers, in stages that can be resumed, and docs/evaluation.md (11 hours; BENCH_FLAGS=--short: ten minutes)
 	python -m benchmarks.record.run $(BENCH_FLAGS)
 
 papers-hitables: setup ## the evaluation of the HiTables paper again (45 minutes; BENCH_FLAGS=--short: one; needs root)

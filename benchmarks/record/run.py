@@ -70,7 +70,7 @@ STAGES = (
         fine=(0, 1),
     ),
     # The short form of SFL has all its parts.
-    Stage("sfl-deltas", "lcn2016", 442, 0, ("--only", "deltas")),
+    Stage("sfl-deltas", "lcn2016", 284, 0, ("--only", "deltas")),
 )
 
 

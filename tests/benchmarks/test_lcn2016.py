@@ -16,7 +16,14 @@ from benchmarks.lcn2016_sets import FORMS, KINDS, PLANS, Workload
 from hitables import engine
 
 TINY = Protocol(
-    sets=1, seconds=0.01, counts=(10,), asked=(10,), deltas=(0, 5, 20), durations=(0.01,), issued=10
+    sets=1,
+    seconds=0.01,
+    counts=(10,),
+    asked=(10,),
+    deltas=(0, 5, 20),
+    our_deltas=(0, 20),
+    durations=(0.01,),
+    issued=10,
 )
 
 
@@ -58,8 +65,9 @@ def test_a_run_of_all_parts_has_every_row_and_a_second_one_measures_nothing(
     data = json.loads(path.read_text())
     assert {(row["plan"], row["kind"]) for row in data["figure5"]} == {(p, k) for p in PLANS for k in KINDS}
     assert {(row["plan"], row["kind"]) for row in data["table2"]} == {(p, k) for p in PLANS for k in KINDS}
-    # 2 forms × 3 classifiers × 3 deltas × 2 kinds, but RFC without SFL is in both forms.
-    assert len(data["deltas"]) == 34
+    # (3 + 2 deltas) × 3 classifiers × 2 kinds, but RFC without SFL is in both forms.
+    assert len(data["deltas"]) == 28
+    assert {row["delta"] for row in data["deltas"] if row["form"] == "ours"} == {0, 20}
     for part in ("figure5", "table2", "deltas"):
         assert {"machine", "parameters"} <= set(data["runs"][part])
 
