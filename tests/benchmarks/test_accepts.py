@@ -67,7 +67,7 @@ REFUSED = [
     ("-A INPUT --source=10.0.0.1 -j DROP", "does not read --source=", "--source"),
     ("-A INPUT -m ttl --ttl-eq 256 -j DROP", "from 0 to 255", "256"),
     ("-A INPUT -m ttl --ttl-eq 5 --ttl-lt 6 -j DROP", "cannot be combined with", "--ttl-lt"),
-    ("-A INPUT -m ttl -j DROP", "ttl needs --ttl-eq", "ttl"),
+    ("-A INPUT -m ttl -j DROP", "ttl needs one of --ttl-eq", "ttl"),
     ("-A INPUT -m ttl ! --ttl-lt 6 -j DROP", "cannot be negated", "--ttl-lt"),
     ("-A INPUT -m limit --limit 5/sec --limit 6/sec -j DROP", "a second --limit", "--limit"),
     ("-A INPUT -m limit --limit 10001/sec -j DROP", "too fast", "10001/sec"),

@@ -2,6 +2,7 @@
  *
  * Idea: a table stands behind those that give the two parts of its index.  A chunk of a header, and a small
  * table of two chunks, are no tables of their own: their reader takes them from the header.
+ * Cost: a step per table, and per entry of the chunks that are multiplied.
  * Invariant: a chunk that is the first part of an index has a table of entries that are multiplied already.
  * Threading: none; all belongs to one build.
  */
