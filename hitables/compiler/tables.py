@@ -28,13 +28,14 @@ from ..build.expected_cost import read_in_turn, rules_read, spent
 from ..build.grow import grow
 from ..build.tree import Tree
 from ..costs.profile import default
-from ..costs.tree_prices import Priced, nanoseconds, prices
+from ..costs.tree_prices import EVEN_WHEN_CROWDED, Priced, nanoseconds, prices
 from ..emit.chain_writer import Names
 from ..emit.jumps import Segment, any_memory, leaves_chain, read_through_xtables, write_segments
 from ..emit.leaf_matches import Forms
 from ..emit.sourcemap import Gone
 from ..errors import HitablesError
 from ..ir.choices import Malformed, backends_of
+from ..ir.packet import Backend
 from ..ir.program import Chain, Program, Table
 from ..ir.rule import Kind, Match, Rule
 from .hot import HotSearch
@@ -46,8 +47,11 @@ from .policy_returns import by_policy
 from .result import ChainReport, Fault, left_alone
 
 Floats = npt.NDArray[np.float64]
-# In chains of more boxes, a tree of whole names is not tried besides: it would cost as much time again.
-MANY_NAMES = 2000
+# In chains of more boxes, neither a tree of whole names nor one for other prices is tried besides: it would
+# cost as much time again.
+FEW_BOXES = 2000
+# The share of the budget beyond which a tree was cut short; then another is tried, however many boxes.
+CROWDED = 0.9
 
 
 def _with_whole_names(boxes: Boxes) -> list[Boxes]:
@@ -55,7 +59,7 @@ def _with_whole_names(boxes: Boxes) -> list[Boxes]:
 
     Of few names a tree of whole names may be the cheaper one, which a search by single cuts does not see.
     """
-    if all(axis.cut is not Cut.NAME for axis in boxes.axes) or len(boxes.rule) > MANY_NAMES:
+    if all(axis.cut is not Cut.NAME for axis in boxes.axes) or len(boxes.rule) > FEW_BOXES:
         return []
     axes = [replace(axis, cut=Cut.SPELT) if axis.cut is Cut.NAME else axis for axis in boxes.axes]
     whole = Boxes(
@@ -292,10 +296,11 @@ class TableCompiler:
         if all(nesting[run.place] < 1 for run in long):
             return "nested too deep already for a tree"
         # A printed tree has more rules than it counts (guards, chains for rules with memory).  If these
-        # exceed the budget, it is grown again with a smaller one.
+        # exceed the budget, it is grown again with a smaller one, of which a part is taken off besides: a
+        # budget that is a little smaller may have the same tree.
         allowed = int(options.max_expansion * len(chain.rules))
         budget, names = allowed, self.names.count
-        for _ in range(4):
+        for attempt in range(8):
             self.names.count = names
             grown = self.segments(listed, runs, nesting, budget)
             if all(segment.tree is None for segment in grown.segments):
@@ -305,7 +310,7 @@ class TableCompiler:
             if size <= allowed:
                 fixed = len(runs[0].rules) if runs[0].place is Place.CHAIN else 0
                 return Plan(listed, grown, written, size, memory, self.names.count, fixed)
-            budget -= size - allowed
+            budget -= max(size - allowed, budget * (2**attempt - 1) // 100)
         return f"a tree would need more than {options.max_expansion:g} times its rules"
 
     def segments(
@@ -391,10 +396,12 @@ class TableCompiler:
         priced = Priced(run, boxes.axes, self.family)
         boxes.prices = prices(priced, self.costs, self.backends)
         each = self.each_backend(priced)
-        grown = []
-        for variant in (boxes, *_with_whole_names(boxes)):
-            tree = self.grow_tree(variant, nesting, budget)
-            grown.append((tree, [rules_read(boxes, tree), *spent(boxes, tree, each)]))
+        trees = [self.grow_tree(variant, nesting, budget) for variant in (boxes, *_with_whole_names(boxes))]
+        unsure = len(boxes.rule) <= FEW_BOXES or trees[0].printed_rules() > CROWDED * budget
+        if Backend.NFT in self.backends and unsure:
+            crowded = prices(priced, self.costs, self.backends, EVEN_WHEN_CROWDED)
+            trees.append(self.grow_tree(boxes.priced(crowded), nesting, budget))
+        grown = [(tree, [rules_read(boxes, tree), *spent(boxes, tree, each)]) for tree in trees]
         tree, means = min(grown, key=lambda pair: sum(after for _, after in pair[1][1:]))
         means[0] = means[0][0], means[0][1] + calls
         read_before, read_after = means[0]

@@ -33,6 +33,9 @@ static const double copy_penalty = 1;
 /* Cost that one more rule printed per rule is worth, when groupings are compared.  10 keeps acl1 at two
  * thirds of the size of one tree for one rule read more. */
 static const double size_worth = 10;
+/* The same within a grouping that is pruned to fit the budget: there, time is what is short.  Without it, legacy
+ * prints half as many rules again to save 4 % of the time. */
+static const double spare_worth = 1.5;
 /* Size penalties beyond which nothing is left of one tree, and beyond which groups are not worth their size.
  */
 static const double largest_penalty[2] = {1e9, 300};
@@ -338,12 +341,18 @@ static void share_nesting(const struct group_trees *f, uint32_t *nesting)
     }
 }
 
-/* Prune and assemble with the size penalty doubled so often; the expected cost, HUGE_VAL if the budget or the
- * nesting is exceeded. */
-static double doubled_cost(struct group_trees *f, double doublings, uint64_t budget, const uint64_t *point,
-                           const double *weight, uint32_t points)
+/* What pruned trees cost a packet, HUGE_VAL if they exceed the budget or the nesting; and the rules that they
+ * print for each rule of the list. */
+struct pruned {
+    double time, size;
+};
+
+/* Prune and assemble with the size penalty doubled so often. */
+static struct pruned prune_all(struct group_trees *f, double doublings, uint64_t budget,
+                               const uint64_t *point, const double *weight, uint32_t points)
 {
-    double cost = HUGE_VAL, times = exp2(doublings);
+    struct pruned all = {HUGE_VAL, 0};
+    double times = exp2(doublings);
     f->size_penalty = (f->options->size_penalty + 1) * times - 1;
     f->longest[0] = longest_leaf[0] * times;
     f->longest[1] = longest_leaf[1] * times;
@@ -351,25 +360,25 @@ static double doubled_cost(struct group_trees *f, double doublings, uint64_t bud
     struct tree *tree = f->failed ? NULL : flatten(f);
     if (!tree) {
         f->failed = true;
-        return cost;
+        return all;
     }
     uint64_t size = printed(tree);
-    if (size <= budget && f->slack)
-        f->nesting = tree_nesting(tree, &f->space->scratch);
+    all.size = (double)size / (f->rules + 1);
+    f->nesting = size <= budget && f->slack ? tree_nesting(tree, &f->space->scratch) : 0;
     if (size <= budget && f->nesting <= f->options->max_nesting)
-        cost = cost_of(f, tree, point, weight, points) + size_worth * (double)size / (f->rules + 1);
+        all.time = cost_of(f, tree, point, weight, points);
     tree_free(tree);
-    return cost;
+    return all;
 }
 
-/* Raise the size penalty until the trees fit the budget, then look for the least one that does; the expected
- * cost, HUGE_VAL if none does. */
+/* Raise the size penalty until the trees fit the budget, then look for the least one that does and pays; the
+ * expected cost, HUGE_VAL if no penalty fits. */
 static double fit(struct group_trees *f, uint64_t budget, const uint64_t *point, const double *weight,
                   uint32_t points)
 {
-    double too_few = 0, enough = 0, cost;
-    f->nesting = 0;
-    while ((cost = doubled_cost(f, enough, budget, point, weight, points)) >= HUGE_VAL) {
+    double too_few = 0, enough = 0;
+    struct pruned best;
+    while ((best = prune_all(f, enough, budget, point, weight, points)).time >= HUGE_VAL) {
         if (f->failed || f->nesting > f->options->max_nesting ||
             f->size_penalty > largest_penalty[f->grouping.groups > 1])
             return HUGE_VAL;
@@ -380,15 +389,14 @@ static double fit(struct group_trees *f, uint64_t budget, const uint64_t *point,
     uint32_t nesting = f->nesting;
     for (uint32_t step = 0; step < REFINED && too_few < enough; step++) {
         double between = (too_few + enough) / 2;
-        f->nesting = 0;
-        double refined = doubled_cost(f, between, budget, point, weight, points);
-        if (refined >= HUGE_VAL) {
+        struct pruned refined = prune_all(f, between, budget, point, weight, points);
+        if (refined.time >= HUGE_VAL) {
             too_few = between;
             continue;
         }
         enough = between;
-        if (refined < cost) {
-            cost = refined;
+        if (refined.time + spare_worth * refined.size < best.time + spare_worth * best.size) {
+            best = refined;
             root = f->root;
             form = f->form;
             nesting = f->nesting;
@@ -397,7 +405,7 @@ static double fit(struct group_trees *f, uint64_t budget, const uint64_t *point,
     f->nesting = nesting;
     f->root = root;
     f->form = form;
-    return f->failed ? HUGE_VAL : cost;
+    return f->failed ? HUGE_VAL : best.time + size_worth * best.size;
 }
 
 double group_trees_cost(struct group_trees *f)
