@@ -83,8 +83,8 @@ def lint(program: Program, question: Question, *, tell: Tell) -> Lint:
         flaws = [flaw for flaw in _of_calls(table, reach) if _in_question(question, flaw.chain)]
         empty = {flaw.line: flaw for flaw in flaws if flaw.kind == EMPTY}
         try:
-            linted, _ = with_open_policies((table, table))
-            for flaw in _TableLinter(program, linted, reach, question, deadline).flaws(tell):
+            linter = _TableLinter(program, with_open_policies(table), reach, question, deadline)
+            for flaw in linter.flaws(tell):
                 if flaw.line not in empty:
                     flaws.append(flaw)
                 elif flaw.kind == NEVER:  # the stronger fact: removing the rule may make others needless
