@@ -14,7 +14,7 @@ Callers: the command `hitables compile`, and `hitables.compile` (api.py).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -189,7 +189,7 @@ def compile_program(
         if not prove:
             break
         tell("proving")
-        mismatch = _mismatch(program, text, question, known, options.leave)
+        mismatch = _mismatch(program, text, question, known, options.leave, compiled.changed())
         if isinstance(mismatch, Equal):
             by_regions = mismatch.by_regions
             break
@@ -303,15 +303,19 @@ def _mismatch(
     question: Question,
     known: Vocabulary | None,
     leave: tuple[str, ...] = (),
+    changed: Sequence[tuple[str, str]] = (),
 ) -> _Mismatch | Equal:
-    """How the rules of *text* differ from *program*, in which the chains *leave* are hidden, if they do."""
-    from ..verify.portfolio import check
+    """How the rules of *text* differ from *program*, in which the chains *leave* are hidden, if they do.
+
+    The *changed* chains are compared even where no built-in chain enters them.
+    """
+    from ..verify.portfolio import check_with_unreached
 
     try:
         reread = hide(read(text, family=program.family, name=_PRINTED, known=known), leave)
     except ParseError as error:
         return error
-    answer = check(program, reread, question)
+    answer = check_with_unreached(program, reread, question, changed)
     if isinstance(answer, Undecided):
         raise OutOfBudget(
             f"{answer.reason} while proving the compiled rule set (table {answer.table}, chain "
