@@ -27,7 +27,7 @@ from ..ir.fields import Family
 from ..ir.foreign import entered_from, hide, is_foreign, show
 from ..ir.marker import with_markers
 from ..ir.meaning import Digests
-from ..ir.program import Program
+from ..ir.program import Program, with_undeclared_kept
 from ..parse.iptables import Vocabulary
 from ..reader import read
 from ..verify.question import ByRegions, Difference, Equal, Question, Undecided
@@ -166,7 +166,7 @@ def compile_program(
     tell("compiling")
     given = program
     original, lines = with_own_lines(given)
-    program = hide(original, options.leave)
+    program = with_undeclared_kept(hide(original, options.leave))
     options = _with_unchanged(original, options)
     compiled = _transform(program, options, scheme, done)
     deadline = None if timeout is None else time.monotonic() + timeout
@@ -315,7 +315,8 @@ def _mismatch(
         reread = hide(read(text, family=program.family, name=_PRINTED, known=known), leave)
     except ParseError as error:
         return error
-    answer = check_with_unreached(program, reread, question, changed)
+    programs = map(with_undeclared_kept, (program, reread))
+    answer = check_with_unreached(*programs, question, changed)
     if isinstance(answer, Undecided):
         raise OutOfBudget(
             f"{answer.reason} while proving the compiled rule set (table {answer.table}, chain "

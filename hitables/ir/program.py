@@ -131,6 +131,22 @@ class Program:
         return sum(table.rule_count() for table in self.tables)
 
 
+def with_undeclared_kept(program: Program) -> Program:
+    """*program*, in which built-in chains that the text does not name keep the policy of the kernel.
+
+    Elsewhere they have ACCEPT, as in a new table; legacy leaves their policies as they are.
+    """
+    if all(chain.declared for table in program for chain in table.chains):
+        return program
+    tables = (
+        table.of(
+            {chain.name: chain if chain.declared else replace(chain, kept=True) for chain in table.chains}
+        )
+        for table in program
+    )
+    return replace(program, tables=tuple(tables))
+
+
 def check_names(program: Program, tables: Collection[str], chains: Collection[str]) -> None:
     """UnknownName for one of *tables* that does not exist, and one of *chains* that none of these tables has.
 

@@ -7,6 +7,8 @@ import re
 import pytest
 
 import hitables
+from hitables.compiler.pipeline import prove_equal
+from hitables.errors import NotEquivalent
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program
 from hitables.kernel.namespace import Namespace, run
@@ -95,9 +97,35 @@ def test_a_compiled_chain_keeps_the_kernels_policy() -> None:
     assert re.search(r"^:FORWARD - ", output.text, re.MULTILINE)
 
 
-def policies_left(backend: str) -> list[str]:
-    """What the policy DROP becomes where a text with `-` is loaded: as a whole, then with --noflush."""
-    tool, text = f"iptables-{backend}", "*filter\n:FORWARD - [0:0]\nCOMMIT\n"
+UNDECLARED = "*filter\n-A FORWARD -s 10.0.0.1/32 -j {}\n-A FORWARD -s 10.0.0.0/24 -j DROP\nCOMMIT\n"
+
+
+@pytest.mark.parametrize("target", ["ACCEPT", "RETURN"])
+def test_compile_and_lint_do_not_rely_on_the_policy_of_a_chain_that_is_not_named(target: str) -> None:
+    """iptables-legacy-restore leaves it, and the kernel may have DROP."""
+    text = UNDECLARED.format(target).replace("-s 10.0.0.0/24", "-p udp")
+    output = hitables.compile(text, equivalence="verdict", min_length=1)
+    assert f"-A FORWARD -s 10.0.0.1/32 -j {target}\n" in output.text and ":FORWARD" not in output.text
+    assert hitables.lint(text).flaws == []
+    named = text.replace("*filter\n", "*filter\n:FORWARD ACCEPT [0:0]\n").replace("-p udp", "-s 10.0.0.2/32")
+    assert (
+        f"-A FORWARD -s 10.0.0.1/32 -j {target}\n" not in hitables.compile(named, equivalence="verdict").text
+    )
+
+
+def test_the_proof_of_a_compiled_text_does_not_rely_on_it() -> None:
+    text = UNDECLARED.format("ACCEPT")
+    with pytest.raises(NotEquivalent):
+        prove_equal(hitables.read(text), UNDECLARED.format("RETURN"), Question())
+    prove_equal(hitables.read(text), text, Question())
+    declared = "*filter\n:FORWARD ACCEPT [0:0]\n"
+    other = UNDECLARED.format("RETURN").replace("*filter\n", declared)
+    prove_equal(hitables.read(text.replace("*filter\n", declared)), other, Question())
+
+
+def policies_left(backend: str, declared: str) -> list[str]:
+    """What the policy DROP becomes where such a text is loaded: as a whole, then with --noflush."""
+    tool, text = f"iptables-{backend}", f"*filter\n{declared}-A FORWARD -s 10.0.0.1/32 -j ACCEPT\nCOMMIT\n"
     policies = []
     for options in ([], ["--noflush"]):
         run([tool, "-P", "FORWARD", "DROP"])
@@ -110,7 +138,8 @@ def policies_left(backend: str) -> list[str]:
 
 @pytest.mark.needs_kernel
 @pytest.mark.parametrize("backend", Backend)
-def test_the_kernel_keeps_such_a_policy(backend: Backend) -> None:
+@pytest.mark.parametrize("declared", [":FORWARD - [0:0]\n", ""], ids=["-", "undeclared"])
+def test_the_kernel_keeps_such_a_policy(backend: Backend, declared: str) -> None:
     with Namespace() as namespace:
         whole = "DROP" if backend is Backend.LEGACY else "ACCEPT"
-        assert namespace.call(policies_left, backend.value) == [whole, "DROP"]
+        assert namespace.call(policies_left, backend.value, declared) == [whole, "DROP"]
