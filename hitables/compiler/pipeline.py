@@ -315,8 +315,8 @@ def _mismatch(
         reread = hide(read(text, family=program.family, name=_PRINTED, known=known), leave)
     except ParseError as error:
         return error
-    programs = map(with_undeclared_kept, (program, reread))
-    answer = check_with_unreached(*programs, question, changed)
+    before, after = map(with_undeclared_kept, (program, reread))
+    answer = check_with_unreached(before, after, question, changed)
     if isinstance(answer, Undecided):
         raise OutOfBudget(
             f"{answer.reason} while proving the compiled rule set (table {answer.table}, chain "
