@@ -181,7 +181,7 @@ def compile_program(
     digests = Digests()
     while True:
         tell("printing")
-        shown = show(compiled.program, original, options.leave)
+        shown = with_undeclared_kept(show(compiled.program, original, options.leave), kept=False)
         if options.marked:
             tables = {table for table, _ in compiled.changed()}
             shown = with_markers(shown, original, tables, digests)
