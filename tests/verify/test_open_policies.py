@@ -12,6 +12,7 @@ from hitables.errors import NotEquivalent
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program
 from hitables.kernel.namespace import Namespace, run
+from hitables.kernel.replay import Finding, replay
 from hitables.simulate import sampling
 from hitables.verify import bdd, exact
 from hitables.verify.lint import lint
@@ -70,6 +71,14 @@ def test_a_policy_that_no_packet_meets_makes_no_difference(engine: str) -> None:
     texts = [f"*filter\n:FORWARD {policy} [0:0]\n-A FORWARD -j DROP\nCOMMIT\n" for policy in ("-", "ACCEPT")]
     before, after = map(hitables.read, texts)
     assert isinstance(ENGINES[engine](before, after, Question()), Equal)
+
+
+def test_no_namespace_can_show_which_policy_a_kernel_has() -> None:
+    kept, given = ending("DROP"), ending("DROP", "ACCEPT")
+    difference = exact.check(kept, given, Question())
+    assert isinstance(difference, Difference)
+    shown = replay(kept, given, difference)
+    assert shown.finding is Finding.NOT_REALISABLE and "policy" in shown.reason and not shown.shown
 
 
 def test_a_table_that_is_not_loaded_keeps_its_policies() -> None:
