@@ -364,11 +364,14 @@ def trace(
 ) -> Walk:
     """Send *packet* into a chain: its verdict, its effects, and every rule that it reads (ir.semantics).
 
+    At the end of a chain whose policy is `-` the verdict is verify.question.KERNEL_POLICY.
+
     A packet as text, as `hitables trace --packet` takes it, names its chain, and its table unless that is
     filter.  A `Packet` needs *chain*.  UnknownName for a table or chain that the rule set does not have.
     """
     from .ir.packet_text import read_packet
     from .ir.semantics import run
+    from .verify.question import with_open_policies
 
     program = _program(rules, family, name)
     (read_as,) = backends_of(_one_backend(backend))
@@ -384,7 +387,7 @@ def trace(
         raise UnknownName(f"{program.name}: there is no table {table}")
     if chain not in program.table(table):
         raise UnknownName(f"{program.name}: table {table} has no chain {chain}")
-    return run(program.table(table), chain, packet, read_as)
+    return run(with_open_policies(program.table(table)), chain, packet, read_as)
 
 
 def stats(

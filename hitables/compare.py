@@ -34,6 +34,7 @@ from .verify.question import (
     chain_pairs,
     differs,
     with_all_tables,
+    with_open_policies,
 )
 
 Tell = Callable[[str], None]  # receives the name of each step as it begins
@@ -209,9 +210,9 @@ class _Run:
         """Whether the same packet makes the same difference under *backend*."""
         packet = difference.packet
         assert packet is not None, "a difference without a packet is one of the whole table"
+        tables = (program.table(difference.table) for program in (self.before, self.after))
         before, after = (
-            semantics.run(program.table(difference.table), difference.chain, packet, backend)
-            for program in (self.before, self.after)
+            semantics.run(with_open_policies(table), difference.chain, packet, backend) for table in tables
         )
         may_drop = self.question.malformed is Malformed.STRICTER and is_malformed(packet)
         reason = differs(before, after, may_drop, self.question.verdict_only)

@@ -99,7 +99,9 @@ class _Line:
             ) from None
         name = self.next("a chain")
         if op is Op.NEW:
-            return self.read_new_chain(name)
+            edits = self.read_new_chain(name)
+            self.check_end()
+            return edits
         chain = self.find_chain(name)
         if op in (Op.FLUSH, Op.REMOVE, Op.POLICY):
             return self.read_chain_operation(op, chain)
@@ -110,12 +112,29 @@ class _Line:
         if first.startswith(("iptables", "ip6tables")) and not first.endswith(("-save", "-restore")):
             self.at += 1
         while self.at < len(self.words) and self.words[self.at][0] in ("-t", "--table", "-w", "--wait"):
-            if self.next("a command") in ("-t", "--table"):
+            if self.next("a command") not in ("-t", "--table"):
+                self.skip_seconds()
+            else:
                 self.table = self.next("the name of a table")
                 if self.table not in BUILT_IN:
                     raise self.error(
                         f"unknown table {self.table!r}", self.at - 1, f"there are {', '.join(BUILT_IN)}"
                     )
+
+    def skip_seconds(self) -> None:
+        """Skip the seconds of -w."""
+        if self.at < len(self.words) and self.words[self.at][0].isdigit():
+            self.at += 1
+
+    def check_end(self) -> None:
+        """Refuse words behind a command that takes no rule, as iptables does: -t means another table."""
+        while self.at < len(self.words) and self.words[self.at][0] in ("-w", "--wait"):
+            self.at += 1
+            self.skip_seconds()
+        if self.at < len(self.words):
+            word = self.words[self.at][0]
+            hint = "name the table in front of the command" if word in ("-t", "--table") else ""
+            raise self.error(f"{word} is not expected here", hint=hint)
 
     def current_table(self) -> Table:
         for table in self.reader.program:
@@ -144,6 +163,7 @@ class _Line:
 
     def read_chain_operation(self, op: Op, chain: Chain) -> list[Edit]:
         if op is Op.FLUSH:
+            self.check_end()
             return [Edit(Op.FLUSH, self.table, chain.name)]
         if op is Op.POLICY:
             policy = self.next("a policy")
@@ -152,7 +172,9 @@ class _Line:
                 if chain.policy is not None:
                     reason = f"{policy!r} is no policy"
                 raise self.error(reason, self.at - 1, "a built-in chain has ACCEPT or DROP")
+            self.check_end()
             return [Edit(Op.POLICY, self.table, chain.name, policy=policy)]
+        self.check_end()
         self.check_removable(chain)
         return [Edit(Op.REMOVE, self.table, chain.name)]
 

@@ -32,7 +32,7 @@ from hitables.ir.rule import Ends, Kind, Metadata, Rule, Target
 from hitables.verify.deadline import Deadline
 from hitables.verify.exact import TableProver
 from hitables.verify.merged_classes import MergedClasses
-from hitables.verify.question import Question
+from hitables.verify.question import KERNEL_POLICY, Question
 
 from .chain_names import Names
 from .chain_rows import NearChains
@@ -70,6 +70,8 @@ def holds_locally(plan: Plan) -> bool | None:
     """
     if plan.folds or any(relying(plan.before, plan.after.master, plan.updates)):
         return False
+    if any(edit.op is Op.POLICY and (edit.table, edit.chain) in plan.before.layouts for edit in plan.updates):
+        return False  # the law of states that earlier versions wrote held for their policies only
     updated = _updated_rules(plan)
     for chain_id, rule in plan.hot:
         updated.setdefault(chain_id, []).append(rule)
@@ -135,13 +137,18 @@ def _is_loaded_as_listed(state: State, chain_id: ChainId) -> bool:
     if listed is None or loaded is None:
         return listed is loaded
     listed_keys, loaded_keys = ([rule_key(rule) for rule in chain.rules] for chain in (listed, loaded))
-    return listed.policy == loaded.policy and listed_keys == loaded_keys
+    return ends_alike(listed, loaded) and listed_keys == loaded_keys
 
 
 def _ends_as_listed(state: State, chain_id: ChainId) -> bool:
     """Whether a chain has the policy that it is listed with."""
     listed, loaded = _find_chain(state.master, chain_id), _find_chain(state.loaded, chain_id)
-    return listed is not None and loaded is not None and listed.policy == loaded.policy
+    return listed is not None and loaded is not None and ends_alike(listed, loaded)
+
+
+def ends_alike(one: Chain, other: Chain) -> bool:
+    """Whether two chains have the same policy."""
+    return (one.policy, one.kept) == (other.policy, other.kept)
 
 
 def _distinct(regions: Iterable[Region]) -> list[Region]:
@@ -194,7 +201,7 @@ def _is_equal_in(state: State, chain_id: ChainId, region: Region) -> bool | None
         _side(rows, region, chain, in_tree, unknown),
     )
     question = state.question(frozenset({chain}), TIMEOUT)
-    encoding = RegionEncoding(rows, sides, table, listed[chain].policy, question.backends[0])
+    encoding = RegionEncoding(rows, sides, table, _end(listed[chain]), question.backends[0])
     return _is_equal(encoding, chain, question)
 
 
@@ -230,13 +237,18 @@ def are_equal(state: State, chain_id: ChainId, rules: Rules, others: Rules, tree
         ]
         sides.append(_side(rows, everything, chain, NearChains.joined(own, *decided), unknown))
     question = state.question(frozenset({chain}), TIMEOUT)
-    encoding = RegionEncoding(rows, (sides[0], sides[1]), table, loaded[chain].policy, question.backends[0])
+    encoding = RegionEncoding(rows, (sides[0], sides[1]), table, _end(loaded[chain]), question.backends[0])
     return _is_equal(encoding, chain, question) is True
 
 
 def _sure_verdict(chain: str) -> Rule:
     """A rule in the place of a chain that decides about all its packets."""
     return Rule((), Target(f"chain-{chain}", Kind.VERDICT, f"chain-{chain}"))
+
+
+def _end(chain: Chain) -> str | None:
+    """What ends a packet's way at the end of *chain*: no verdict is equal to its policy, which may change."""
+    return None if chain.policy is None else KERNEL_POLICY
 
 
 def _is_equal(encoding: RegionEncoding, chain: str, question: Question) -> bool | None:

@@ -10,29 +10,65 @@ The functions of planner.py whose names end in `_unproved` plan without a proof.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import replace
 
 from hitables.errors import HitablesError, NotEquivalent
+from hitables.ir.foreign import hide
 from hitables.ir.program import Program
-from hitables.verify.portfolio import check
+from hitables.verify.portfolio import check_with_unreached
 from hitables.verify.question import Answer, Difference, Equal
 
 from .edits import Edit
 from .layout import ChainId
-from .local_proof import holds_locally
+from .local_proof import ends_alike, holds_locally
 from .planner import Plan, fold_unproved, plan_unproved, start_unproved
 from .settings import Settings, Strategy
 from .state import State
 
 
 def verify(state: State, timeout: float | None = None) -> Answer:
-    """Compare the loaded rule set with the master list: a proof, or a packet that they treat differently."""
-    return check(state.master, state.loaded, state.question(timeout=timeout))
+    """Compare the loaded rule set with the master list: a proof, or a packet that they treat differently.
+
+    Chains with trees are compared even where no built-in chain enters them; foreign chains have any rules.
+    """
+    return _compare(state, state.master, state.loaded, timeout)
+
+
+def _compare(state: State, master: Program, loaded: Program, timeout: float | None) -> Answer:
+    listed, patched = (hide(program, state.settings.foreign) for program in (master, loaded))
+    return check_with_unreached(listed, patched, state.question(timeout=timeout), state.layouts)
+
+
+def _compare_for_any_policy(state: State, timeout: float | None = None) -> Answer:
+    """As `verify`, whatever the policies are that both rule sets have."""
+    listed, loaded = state.master, state.loaded
+    same = {
+        (table.name, chain.name)
+        for table in listed
+        for chain in table.chains
+        if chain.policy is not None and ends_alike(chain, loaded.table(table.name)[chain.name])
+    }
+    return _compare(state, _with_open_policies(listed, same), _with_open_policies(loaded, same), timeout)
+
+
+def _with_open_policies(program: Program, chains: Container[ChainId]) -> Program:
+    """*program*, in which no verdict is equal to the policy of *chains*."""
+    tables = (
+        table.of(
+            {
+                chain.name: replace(chain, kept=True) if (table.name, chain.name) in chains else chain
+                for chain in table.chains
+            }
+        )
+        for table in program
+    )
+    return replace(program, tables=tuple(tables))
 
 
 def prove(state: State, timeout: float | None = None) -> None:
     """Return if the law holds; else NotEquivalent, with a packet.  HitablesError if time runs out."""
-    answer = verify(state, timeout)
+    answer = _compare_for_any_policy(state, timeout)
     if isinstance(answer, Difference):
         raise NotEquivalent(
             "the patched rule set treats a packet differently from the rule list; nothing is changed "
@@ -55,7 +91,7 @@ def prove_plan(plan: Plan, strategy: Strategy | None = None) -> Plan:
             prove(plan.after)
         return plan
     if is_equal is None:
-        is_equal = isinstance(verify(plan.after), Equal)
+        is_equal = isinstance(_compare_for_any_policy(plan.after), Equal)
     if is_equal:
         return plan
     return prove_plan(plan_unproved(plan.before, plan.updates, strategy), strategy)

@@ -1,7 +1,8 @@
 """The state of sflgen at one time: the master list, the rule set loaded for it, and how they correspond.
 
 A State is a value: a plan creates a new one, and nothing here touches files or the kernel.
-Law: for every packet, the loaded rule set has the effect of the master list (proof.py checks it).
+Law: for every packet, the loaded rule set has the effect of the master list (proof.py checks it), whatever
+the policies of built-in chains are and whatever rules foreign chains have: both change while trees stay.
 """
 
 from __future__ import annotations

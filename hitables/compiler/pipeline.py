@@ -14,7 +14,7 @@ Callers: the command `hitables compile`, and `hitables.compile` (api.py).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,7 +27,7 @@ from ..ir.fields import Family
 from ..ir.foreign import entered_from, hide, is_foreign, show
 from ..ir.marker import with_markers
 from ..ir.meaning import Digests
-from ..ir.program import Program
+from ..ir.program import Program, with_undeclared_kept
 from ..parse.iptables import Vocabulary
 from ..reader import read
 from ..verify.question import ByRegions, Difference, Equal, Question, Undecided
@@ -166,7 +166,7 @@ def compile_program(
     tell("compiling")
     given = program
     original, lines = with_own_lines(given)
-    program = hide(original, options.leave)
+    program = with_undeclared_kept(hide(original, options.leave))
     options = _with_unchanged(original, options)
     compiled = _transform(program, options, scheme, done)
     deadline = None if timeout is None else time.monotonic() + timeout
@@ -181,7 +181,7 @@ def compile_program(
     digests = Digests()
     while True:
         tell("printing")
-        shown = show(compiled.program, original, options.leave)
+        shown = with_undeclared_kept(show(compiled.program, original, options.leave), kept=False)
         if options.marked:
             tables = {table for table, _ in compiled.changed()}
             shown = with_markers(shown, original, tables, digests)
@@ -189,7 +189,7 @@ def compile_program(
         if not prove:
             break
         tell("proving")
-        mismatch = _mismatch(program, text, question, known, options.leave)
+        mismatch = _mismatch(program, text, question, known, options.leave, compiled.changed())
         if isinstance(mismatch, Equal):
             by_regions = mismatch.by_regions
             break
@@ -303,15 +303,20 @@ def _mismatch(
     question: Question,
     known: Vocabulary | None,
     leave: tuple[str, ...] = (),
+    changed: Sequence[tuple[str, str]] = (),
 ) -> _Mismatch | Equal:
-    """How the rules of *text* differ from *program*, in which the chains *leave* are hidden, if they do."""
-    from ..verify.portfolio import check
+    """How the rules of *text* differ from *program*, in which the chains *leave* are hidden, if they do.
+
+    The *changed* chains are compared even where no built-in chain enters them.
+    """
+    from ..verify.portfolio import check_with_unreached
 
     try:
         reread = hide(read(text, family=program.family, name=_PRINTED, known=known), leave)
     except ParseError as error:
         return error
-    answer = check(program, reread, question)
+    before, after = map(with_undeclared_kept, (program, reread))
+    answer = check_with_unreached(before, after, question, changed)
     if isinstance(answer, Undecided):
         raise OutOfBudget(
             f"{answer.reason} while proving the compiled rule set (table {answer.table}, chain "

@@ -210,7 +210,7 @@ def _entry(table: Table, chain: Chain, reached: bool, figures: _Figures | None) 
     entry: dict[str, Any] = {
         "table": table.name,
         "chain": chain.name,
-        "policy": chain.policy,
+        "policy": "-" if chain.kept else chain.policy,
         "rules": len(chain.rules),
         "roles": {role.name: roles.count(role) for role in Role},
         "reached": reached,

@@ -131,6 +131,20 @@ class Program:
         return sum(table.rule_count() for table in self.tables)
 
 
+def with_undeclared_kept(program: Program, kept: bool = True) -> Program:
+    """*program*, in which built-in chains that the text does not name keep the policy of the kernel.
+
+    Elsewhere (*kept* False) they have ACCEPT, as in a new table; legacy leaves their policies as they are.
+    """
+    if all(chain.declared for table in program for chain in table.chains):
+        return program
+    tables = []
+    for table in program:
+        own = [chain if chain.declared else replace(chain, kept=kept) for chain in table.chains]
+        tables.append(table.of({chain.name: chain for chain in own}))
+    return replace(program, tables=tuple(tables))
+
+
 def check_names(program: Program, tables: Collection[str], chains: Collection[str]) -> None:
     """UnknownName for one of *tables* that does not exist, and one of *chains* that none of these tables has.
 

@@ -36,7 +36,7 @@ from ..ir.program import BUILT_IN, Program, Table
 from ..ir.rule import Ends, Match, Role
 from ..ir.semantics import Walk
 from ..simulate.batch import NOT_GIVEN, PacketBatch
-from ..verify.question import Difference, differs
+from ..verify.question import KERNEL_POLICY, Difference, differs
 from .agreement import (
     NEW,
     alone,
@@ -137,6 +137,11 @@ def replay(
     if packet is None or backend is None:
         return Replay(Finding.NOT_REALISABLE, f"no packet shows it: {difference.reason}")
     chain, table = difference.chain, difference.table
+    if any(
+        walk is not None and walk.verdict == KERNEL_POLICY for walk in (difference.before, difference.after)
+    ):
+        reason = "the policy - is the one that the kernel has, and a scratch namespace has its own"
+        return Replay(Finding.NOT_REALISABLE, reason)
     if chain not in BUILT_IN[table]:
         return Replay(Finding.NOT_REALISABLE, f"{chain} is a user chain, which no packet enters by itself")
     programs = alone(before, table, chain), alone(after, table, chain)

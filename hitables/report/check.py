@@ -204,7 +204,7 @@ def _place_of(difference: Difference, program: Program, role: str) -> SourceLine
     if step is not None:
         return _place(program, step, role)
     chain = table[difference.chain]
-    return SourceLine(program.name, chain.line or table.line, f":{chain.name} {chain.policy or '-'}", role)
+    return SourceLine(program.name, chain.line or table.line, f":{chain.name} {chain.end or '-'}", role)
 
 
 def _deciding(difference: Difference, role: str) -> Step | None:

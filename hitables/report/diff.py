@@ -14,7 +14,7 @@ from ..ir.fields import Family
 from ..ir.packet import Backend
 from ..ir.program import Program
 from ..verify.diff import BROKEN, FRAGMENTS, WHOLE, Change, Changes, RegionOutcome
-from ..verify.question import Undecided
+from ..verify.question import KERNEL_POLICY, Undecided
 from .finding import Case, Finding, Report, SourceLine
 from .region_text import describe
 
@@ -132,7 +132,7 @@ def _verdict(outcome: RegionOutcome) -> str:
 def _line(outcome: RegionOutcome) -> str:
     if outcome.line:
         return f"by line {outcome.line}"
-    return "at the end" if outcome.verdict == "returns" else "by policy"
+    return "at the end" if outcome.verdict in ("returns", KERNEL_POLICY) else "by policy"
 
 
 def _at(line: int) -> str:

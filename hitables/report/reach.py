@@ -16,6 +16,7 @@ from ..ir.intervals import Values
 from ..ir.packet import Backend
 from ..ir.program import Program
 from ..sources.known import Known
+from ..verify.question import KERNEL_POLICY
 from ..verify.reach import Outcome, Reached
 from .region_text import describe
 
@@ -65,7 +66,7 @@ def _groups(reached: Reached) -> list[list[Outcome]]:
 
 
 def _decider(outcome: Outcome, program: Program, known: Known | None) -> str:
-    if outcome.at < 0 and outcome.chain:
+    if outcome.at < 0 and (outcome.chain or outcome.verdict == KERNEL_POLICY):
         return "may let them pass"
     if outcome.at < 0:
         return "at the end" if outcome.verdict == "returns" else "by policy"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from hitables.ir.program import Program, Table
 from hitables.ir.rule import Role
 from hitables.ir.semantics import DROP
 
-from ..verify.question import Difference, Equal, Question, chain_pairs, differs
+from ..verify.question import Difference, Equal, Question, chain_pairs, differs, with_open_policies
 from .batch import PacketBatch
 from .boundary_packets import BoundarySampler
 from .interpreter import Interner, Interpreter, Result
@@ -43,6 +44,9 @@ def check(
     each chain and run on each backend; equal seeds draw equal packets.
     """
     chains = chain_pairs(before, after, question)
+    before, after = (
+        replace(program, tables=tuple(map(with_open_policies, program))) for program in (before, after)
+    )
     pairs = [_Pair(before, after, backend, question) for backend in question.backends]
     drawn = 0
     for table, chain in chains:

@@ -71,7 +71,7 @@ def check(before: Program, after: Program, question: Question) -> Answer:
     deadline = Deadline(question.timeout, question.processor)
     classes = 0
     for name in dict.fromkeys(table for table, _ in chains):
-        pair = with_open_policies((before.table(name), after.table(name)))
+        pair = with_open_policies(before.table(name)), with_open_policies(after.table(name))
         starts = [chain for table, chain in chains if table == name]
         answer = _TableComparison(pair, starts, before.family, question, deadline).answer()
         if not isinstance(answer, Equal):

@@ -94,7 +94,7 @@ def comparisons(before: Program, after: Program, question: Question) -> Iterator
         tables: TableProver | None = None
         for table, chain in pairs:
             if tables is None or tables.table != table:
-                pair = with_open_policies((before.table(table), after.table(table)))
+                pair = with_open_policies(before.table(table)), with_open_policies(after.table(table))
                 if table not in encodings:
                     encodings[table] = Encoding(pair, before.family, backend, question.verdict_only)
                     merged[table] = MergedClasses(

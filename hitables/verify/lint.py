@@ -26,7 +26,7 @@ from hitables.ir.hooks import Box
 from hitables.ir.intervals import Values
 from hitables.ir.marker import is_marker
 from hitables.ir.packet import Backend
-from hitables.ir.program import Chain, Program, Table, check_names
+from hitables.ir.program import Chain, Program, Table, check_names, with_undeclared_kept
 from hitables.ir.rule import Kind, Role, Rule
 from hitables.ir.semantics import FIELDS_WRITTEN
 
@@ -75,7 +75,7 @@ def lint(program: Program, question: Question, *, tell: Tell) -> Lint:
     check_names(program, question.tables, question.chains)
     deadline = Deadline(question.timeout, question.processor)
     out = Lint()
-    for table in program:
+    for table in with_undeclared_kept(program):
         if question.tables and table.name not in question.tables:
             continue
         tell(f"table {table.name}")
@@ -83,8 +83,8 @@ def lint(program: Program, question: Question, *, tell: Tell) -> Lint:
         flaws = [flaw for flaw in _of_calls(table, reach) if _in_question(question, flaw.chain)]
         empty = {flaw.line: flaw for flaw in flaws if flaw.kind == EMPTY}
         try:
-            linted, _ = with_open_policies((table, table))
-            for flaw in _TableLinter(program, linted, reach, question, deadline).flaws(tell):
+            linter = _TableLinter(program, with_open_policies(table), reach, question, deadline)
+            for flaw in linter.flaws(tell):
                 if flaw.line not in empty:
                     flaws.append(flaw)
                 elif flaw.kind == NEVER:  # the stronger fact: removing the rule may make others needless

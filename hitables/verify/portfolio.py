@@ -12,7 +12,7 @@ Users: compiler/pipeline.py, compare.py, sflgen and benchmarks: this is the `che
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from importlib.util import find_spec
 from math import inf
@@ -21,7 +21,8 @@ from hitables.ir.program import Program
 
 from . import exact
 from .exact import Tell
-from .question import Answer, Difference, Question, Undecided
+from .question import Answer, Difference, Equal, Question, Undecided
+from .reachability import unreached
 
 # The processor's seconds: of the first turn (at least FIRST, one per RULES_PER_SECOND rules), and of the turn
 # of diagrams.
@@ -53,6 +54,32 @@ def check(before: Program, after: Program, question: Question, *, tell: Tell = l
         if not isinstance(answer, Undecided):
             return answer
     assert answer is not None, "there is a first turn"
+    return answer
+
+
+def check_with_unreached(
+    before: Program, after: Program, question: Question, chains: Iterable[tuple[str, str]]
+) -> Answer:
+    """As `check`; of *chains* (table, chain), those that no built-in chain reaches are compared, too.
+
+    A rule may enter such a chain later.  The question names no tables and no chains.
+    """
+    deadline = inf if question.timeout is None else time.monotonic() + question.timeout
+    answer = check(before, after, question)
+    by_table: dict[str, list[str]] = {}
+    for table, chain in chains:
+        by_table.setdefault(table, []).append(chain)
+    for table, names in by_table.items():
+        lone = unreached(before.table(table), names)
+        if not lone or not isinstance(answer, Equal):
+            continue
+        left = None if deadline == inf else max(deadline - time.monotonic(), 1e-6)
+        alone = replace(question, tables=frozenset({table}), chains=lone, timeout=left)
+        of_table = check(before, after, alone)
+        if isinstance(of_table, Equal):
+            by_regions = tuple(dict.fromkeys((*answer.by_regions, *of_table.by_regions)))
+            of_table = replace(answer, looked_at=answer.looked_at + of_table.looked_at, by_regions=by_regions)
+        answer = of_table
     return answer
 
 

@@ -149,14 +149,21 @@ Answer = Equal | Difference | Undecided
 
 
 def with_all_tables(before: Program, after: Program) -> tuple[Program, Program]:
-    """Both programs; a table that only one has is added to the other, with policies ACCEPT and no rules."""
+    """Both programs; a table that only one has is added to the other, without rules.
+
+    Its policies are ACCEPT, as in a kernel that never had the table, or `-` where the table has that: to load
+    no such table leaves the policies, too.
+    """
     return _with_tables_of(before, after), _with_tables_of(after, before)
 
 
 def _with_tables_of(program: Program, other: Program) -> Program:
     names = {table.name for table in program}
     empty = [
-        Table(table.name, tuple(Chain(chain.name, "ACCEPT") for chain in table.chains if chain.policy))
+        Table(
+            table.name,
+            tuple(Chain(chain.name, "ACCEPT", kept=chain.kept) for chain in table.chains if chain.policy),
+        )
         for table in other
         if table.name not in names
     ]
@@ -297,23 +304,19 @@ def show_rule(rule: Rule) -> str:
 
 
 # The end of a built-in chain whose policy is `-`: whatever policy the kernel has.
-KERNEL_POLICY = "the policy of the kernel"
+KERNEL_POLICY = "the kernel's policy (-)"
 
 
-def with_open_policies(pair: tuple[Table, Table]) -> tuple[Table, Table]:
-    """*pair*, in which chains whose policy is `-` in both end with KERNEL_POLICY.
+def with_open_policies(table: Table) -> Table:
+    """*table*, in which chains whose policy is `-` end with KERNEL_POLICY, which is equal to no verdict.
 
-    Where only one has `-`, its policy is what was read, ACCEPT: it stands for a kernel that was not asked.
+    iptables-restore leaves such a policy as it is (iptables-nft-restore does so with --noflush, and else sets
+    ACCEPT), so the kernel that is asked decides these packets, and no text.
     """
-    kept = {chain.name for chain in pair[0].chains if chain.kept}
-    kept &= {chain.name for chain in pair[1].chains if chain.kept}
-    if not kept:
-        return pair
-    one, other = (
-        table.of({chain.name: _with_open_policy(chain, kept) for chain in table.chains}) for table in pair
-    )
-    return one, other
+    if not any(chain.kept for chain in table.chains):
+        return table
+    return table.of({chain.name: _with_open_policy(chain) for chain in table.chains})
 
 
-def _with_open_policy(chain: Chain, kept: Set[str]) -> Chain:
-    return replace(chain, policy=KERNEL_POLICY) if chain.name in kept else chain
+def _with_open_policy(chain: Chain) -> Chain:
+    return replace(chain, policy=KERNEL_POLICY, kept=False) if chain.kept else chain

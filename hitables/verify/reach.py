@@ -32,7 +32,7 @@ from hitables.ir.semantics import RETURNS
 
 from .diff import WHOLE, Changes, areas, explained
 from .exact import Comparison, Tell, comparisons
-from .question import Question, Undecided
+from .question import Question, Undecided, with_open_policies
 
 Answers = tuple[tuple[str, bool], ...]  # of matches with memory or chance, in order
 
@@ -54,7 +54,7 @@ class Outcome:
     chain, at  the deciding rule: its chain and its index there, from 0; "", -1: the end of the chain; -1 in a
              chain: its hidden rules
     line     of that rule; 0: the policy, or a rule without a line
-    passes   whether the packets may go on: the verdict is neither DROP nor REJECT
+    passes   whether the packets may go on: the verdict is neither DROP nor REJECT; KERNEL_POLICY may let them
     box      values by field; a missing field may have any value
     no_mac   whether packets without a mac address are among them
     facts    CONSTANT matches and decisions of rules of unknown effect, and whether they hold
@@ -161,7 +161,7 @@ def _comparisons(
 ) -> Iterator[Comparison]:
     """The program and its copy in which the rules that let packets pass, or stop them, have own verdicts."""
     deadline = None if question.timeout is None else time.monotonic() + question.timeout
-    tables = [_with_decisions(program.table(name)) for name in sorted(question.tables)]
+    tables = [_with_decisions(with_open_policies(program.table(name))) for name in sorted(question.tables)]
     entered = [
         frozenset(name for name in question.chains if any(name in t and t[name].policy for t in tables))
     ]

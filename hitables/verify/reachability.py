@@ -5,8 +5,8 @@ others; the matches of the rules are not looked at.
 
 Cost: linear in the rules; `reaching` and `reached_from` in the jumps that they follow.
 
-Users: lint.py.  (The compiler has a call graph of its own, analyse/callgraph.py; verify/ imports nothing of
-it.)
+Users: lint.py, portfolio.py.  (The compiler has a call graph of its own, analyse/callgraph.py; verify/
+imports nothing of it.)
 """
 
 from __future__ import annotations
@@ -54,6 +54,15 @@ class Reachability:
             {name: callers & reached.keys() for name, callers in reached.items()}
         ).static_order()
         return list(order)[::-1]
+
+
+def unreached(table: Table, chains: Iterable[str]) -> frozenset[str]:
+    """Those of *chains*, user chains of *table*, that packets reach from no built-in chain."""
+    own = {name for name in chains if name in table and table[name].policy is None}
+    if not own:
+        return frozenset()
+    reach = Reachability(table)
+    return frozenset(name for name in own if not reach.roots_of(name))
 
 
 def _closure(starts: Iterable[str], following: Mapping[str, set[str]]) -> set[str]:

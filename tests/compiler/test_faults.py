@@ -175,6 +175,21 @@ def test_the_command_prints_warns_and_ends_with_status_0(spoil: Callable[..., No
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("wrong", [misplaced, left_out, taken_wrongly])
+@pytest.mark.parametrize("leave", [(), ("other",)])
+def test_a_wrong_tree_is_found_in_a_chain_that_no_packet_reaches_yet(
+    spoil: Callable[..., None], wrong: Spoil, leave: tuple[str, ...]
+) -> None:
+    """A rule may enter it later: one of the administrator, or of the program that has the chains of --leave."""
+    text = table("filter", FILTER, "-A INPUT -j other", *rules("later", 60, 3), user="other later")
+    sound = compile_text(text, Options(leave=leave))
+    assert not sound.faults and sound.text.count("-A ht") > 10
+    spoil(wrong, 60)
+    result = compile_text(text, Options(leave=leave))
+    assert [(fault.table, fault.chain) for fault in result.faults] == [("filter", "later")]
+    assert chain_of(result.text, "later") == chain_of(text, "later")
+
+
 def test_a_sound_compile_warns_of_nothing() -> None:
     done = compile_command(text=THREE)
     assert (done.exit_code, done.stderr) == (0, "")

@@ -116,6 +116,11 @@ def test_a_missing_table_is_added() -> None:
     ("-A", "a chain is missing", 3),
     ("-R INPUT -j DROP", "-R needs a position", 10),
     ("*fliter", "unknown table", 1),
+    ("-F bans -t nat", "-t is not expected here", 9),
+    ("-P INPUT DROP -t mangle", "-t is not expected here", 15),
+    ("-P INPUT DROP -w 5 -c 1 2", "-c is not expected here", 20),
+    ("-N new other", "other is not expected here", 8),
+    ("-X bans -w INPUT", "INPUT is not expected here", 12),
 ])  # fmt: skip
 def test_a_command_that_cannot_be_performed_is_refused_with_its_column(
     command: str, reason: str, column: int
@@ -125,6 +130,12 @@ def test_a_command_that_cannot_be_performed_is_refused_with_its_column(
         read_commands(f"# a comment\n{command}\n", program, "updates.txt")
     assert reason in caught.value.reason
     assert (caught.value.source, caught.value.line, caught.value.column) == ("updates.txt", 2, column)
+
+
+def test_the_option_that_waits_for_the_lock_may_have_seconds() -> None:
+    program = hitables.read(RULES)
+    for command in ("-w 5 -P INPUT DROP", "-P INPUT DROP -w", "-P INPUT DROP --wait 5", "-w -P INPUT DROP"):
+        assert [edit.policy for edit in read_commands(command, program)] == ["DROP"]
 
 
 def test_sync_finds_the_least_edits() -> None:
