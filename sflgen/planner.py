@@ -203,7 +203,7 @@ class Planner:
     def check_scopes(self, updates: Sequence[Edit]) -> None:
         """Refuse a jump by which a built-in chain reaches a rule that the kernel does not take below it.
 
-        The list is written and read again, so only if a jump, or a rule that it may reach, is new in its chain.
+        The list is written and read again, so only if a jump, or a rule that one may reach, is new.
         """
         master, before = self.plan.master, self.plan.state.master
         has_jump = any(edit.rule is not None and jumps_to(edit.rule) for edit in updates)

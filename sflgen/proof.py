@@ -18,6 +18,7 @@ from hitables.verify.portfolio import check
 from hitables.verify.question import Answer, Difference, Equal
 
 from .edits import Edit
+from .entries_apart import holds_by_parts
 from .layout import ChainId
 from .local_proof import holds_locally
 from .planner import Plan, fold_unproved, plan_unproved, start_unproved
@@ -27,6 +28,8 @@ from .state import State
 
 def verify(state: State, timeout: float | None = None) -> Answer:
     """Compare the loaded rule set with the master list: a proof, or a packet that they treat differently."""
+    if state.entry_chains and holds_by_parts(state):
+        return Equal(True, 0)
     return check(state.master, state.loaded, state.question(timeout=timeout))
 
 
