@@ -264,16 +264,14 @@ def measured(args: argparse.Namespace) -> Iterator[tuple[str, Any]]:
         rows = [times(case, backend, 10 if short else 60, args.seed) for case in cases for backend in Backend]
         yield "times", rows
     if "sustained" in args.parts:
-        kinds = streams.KINDS[:1] if short else streams.KINDS
-        asked = [streams.public_set(name, kind, args.seed) for name in names for kind in kinds]
-        yield (
-            "sustained",
-            [
-                streams.sustained(each, live, args.seconds, args.seed)
-                for each in asked
-                for live in (False, True)
-            ],
-        )
+        kinds = args.kinds or (streams.KINDS[:1] if short else streams.KINDS)
+        rows = []
+        for kind in kinds:
+            for name in names:
+                case = streams.public_set(name, kind, args.seed)
+                for live in (True,) if args.live else (False, True):
+                    rows.append(streams.sustained(case, live, args.seconds, args.seed))
+                    yield "sustained", rows
     if "growth" in args.parts:
         deepest, every = (20, 5) if short else (100, 10)
         curves = [growth(case, deepest, every, [args.seed]) for case in cases if case.name in WUSTL]
@@ -300,6 +298,10 @@ def main() -> None:
     parser.add_argument("--short", action="store_true", help="Measure for a minute only.")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="Measure these parts.")
     parser.add_argument("--sets", nargs="+", help="Measure these public sets, and not the corpus set.")
+    parser.add_argument(
+        "--kinds", nargs="+", choices=streams.KINDS, help="Send streams to sets of these kinds."
+    )
+    parser.add_argument("--live", action="store_true", help="Send streams to the kernel only.")
     parser.add_argument(
         "--seconds", type=float, default=30.0, help="Send commands to each stream for this long."
     )

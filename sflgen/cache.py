@@ -29,6 +29,8 @@ class Cache:
     copy_indexes  by section: the chains of its tree that hold each rule
     entry_costs   by section: the sum of the costs of its entries
     regions       by loaded chain: the region of each entry in it
+    last_names    by table and range of names: the number of the last name that was given; a cache without it
+                  gives other names
     rows          rules as rows of arrays; None: not needed yet
     """
 
@@ -37,6 +39,7 @@ class Cache:
     copy_indexes: dict[SectionId, CopyIndex] = field(default_factory=dict)
     entry_costs: dict[SectionId, int] = field(default_factory=dict)
     regions: dict[ChainId, tuple[Region, ...]] = field(default_factory=dict)
+    last_names: dict[tuple[str, int], int] = field(default_factory=dict)
     rows: RuleRows | None = None
 
     def copy(self) -> Cache:
@@ -47,6 +50,7 @@ class Cache:
             dict(self.copy_indexes),
             dict(self.entry_costs),
             dict(self.regions),
+            dict(self.last_names),
             self.rows,
         )
 

@@ -6,7 +6,7 @@ not see the names that patches take meanwhile, so they take theirs from the othe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 
 NAMES_PER_RANGE = 1_000_000
 
@@ -16,24 +16,33 @@ class Names:
 
     used        the names of the table's chains
     name_range  0 or 1: the range of numbers to take names from
+    last        the last number that `next` gave; 0: none yet.  The next one is tried first if this is given
     """
 
-    def __init__(self, prefix: str, used: Iterable[str], name_range: int = 0) -> None:
-        self.prefix, self.used, self.name_range = prefix, used, name_range
+    def __init__(self, prefix: str, used: Collection[str], name_range: int = 0, last: int = 0) -> None:
+        self.prefix, self.used, self.name_range, self.last = prefix, used, name_range, last
         self._free: Iterator[int] | None = None  # computed at the first request
 
     def next(self) -> str:
         if self._free is None:
             self._free = self._numbers()
-        return f"{self.prefix}{next(self._free)}"
+        self.last = next(self._free)
+        return f"{self.prefix}{self.last}"
 
     def _numbers(self) -> Iterator[int]:
         first, start = self.name_range * NAMES_PER_RANGE, len(self.prefix)
+        given: set[int] = set()
+        if self.last:  # cheaper than to read the numbers of all names
+            for number in range(self.last + 1, first + NAMES_PER_RANGE):
+                if f"{self.prefix}{number}" in self.used:
+                    break
+                given.add(number)
+                yield number
         suffixes = [name[start:] for name in self.used if name.startswith(self.prefix)]
         used = [int(suffix) for suffix in suffixes if suffix.isdigit()]
         last = max([number for number in used if first < number < first + NAMES_PER_RANGE], default=first)
         yield from range(last + 1, first + NAMES_PER_RANGE)
-        taken = set(used)
+        taken = given.union(used)
         yield from (number for number in range(first + 1, last) if number not in taken)
 
     def is_generated(self, name: str) -> bool:

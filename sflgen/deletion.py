@@ -149,6 +149,7 @@ class Deletion:
 
         *near*: the rules of the list that may meet *region*, which is around the rule.
         """
+        near = self.before.with_bounds_of(self.at, near)  # equal rules have equal bounds, and few others have
         equal = near[self.is_spelt_alike([self.before.rules[at] for at in near])].tolist()
         copies = self.copies(region)
         if len(equal) > 1:

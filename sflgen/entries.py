@@ -113,7 +113,7 @@ class SectionEntries:
         table, plan = self.table, self.plan
         rule, overlay = new.rule, ""
         if new.overlay:
-            overlay = plan.names(table).next()
+            overlay = plan.next_name(table)
             rule = rule._replace(target=goto(overlay))
             plan.load(
                 Edit(Op.NEW, table, overlay),

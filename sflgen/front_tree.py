@@ -103,6 +103,11 @@ def is_call(rule: Rule) -> bool:
     return not rule.matches and rule.target is not None and rule.target.kind is Kind.JUMP
 
 
+def below_call(state: State, table: str, root: str) -> list[str]:
+    """The chains of the tree of entries whose first one is *root*."""
+    return _FrontTree(state, table, root).chains
+
+
 def _run_to_move(state: State, chain_id: ChainId, entry_chain: EntryChain) -> list[Entry]:
     """The longest run of entries that decide about all packets they match, and the call of a tree behind it.
 

@@ -49,6 +49,8 @@ def rule_edits(table: str, chain: str, old: Sequence[Rule], new: Sequence[Rule])
     edits: list[Edit] = []
     if old is new:
         return edits
+    if not old:  # nothing to compare: a fold has thousands of new chains
+        return [Edit(Op.APPEND, table, chain, at, rule) for at, rule in enumerate(new)]
     for removed, added in gaps([rule_key(rule) for rule in old], [rule_key(rule) for rule in new]):
         at = added.start  # the rules before are equal to those of *new* already
         size = len(old) - removed.start + at  # of the chain after the edits so far

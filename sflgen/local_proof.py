@@ -82,7 +82,7 @@ def holds_locally(plan: Plan) -> bool | None:
                 return False
             family, backends = plan.after.master.family, plan.after.backends
             regions[chain_id] = [Region.around(rule, family, backends) for rule in rules]
-        elif not _is_loaded_as_listed(plan.after, chain_id):
+        elif not is_loaded_as_listed(plan.after, chain_id):
             return False
     for edit in plan.edits:
         chain_id = edit.table, edit.chain
@@ -93,7 +93,7 @@ def holds_locally(plan: Plan) -> bool | None:
             return False
     for chain_id, of_chain in regions.items():
         for region in _distinct(of_chain):
-            is_equal = _is_equal_in(plan.after, chain_id, region)
+            is_equal = is_equal_in(plan.after, chain_id, region)
             if not is_equal:
                 return is_equal
     return True
@@ -131,7 +131,7 @@ def _find_chain(program: Program, chain_id: ChainId) -> Chain | None:
     return next((each[chain] for each in program if each.name == table and chain in each), None)
 
 
-def _is_loaded_as_listed(state: State, chain_id: ChainId) -> bool:
+def is_loaded_as_listed(state: State, chain_id: ChainId) -> bool:
     """Whether a chain without a tree is loaded as it is listed."""
     listed, loaded = _find_chain(state.master, chain_id), _find_chain(state.loaded, chain_id)
     if listed is None or loaded is None:
@@ -169,10 +169,10 @@ def _is_inside(edit: Edit, plan: Plan, regions: Sequence[Region]) -> bool:
         # Several edits of one chain move later rows, so all rules that the chain has lost are tested.
         kept = {id(rule) for rule in after[edit.chain].rules}
         rules += [rule for rule in before[edit.chain].rules if id(rule) not in kept]
-    return all(any(_is_within(rule, region) for region in regions) for rule in rules)
+    return all(any(is_within(rule, region) for region in regions) for rule in rules)
 
 
-def _is_within(rule: Rule, region: Region) -> bool:
+def is_within(rule: Rule, region: Region) -> bool:
     """Whether every packet on which *rule* has an effect is in the region."""
     around = Region.around(rule, region.family, region.backends)
     return set(region.matches) <= set(around.matches) or around.passes(region.matches)
@@ -181,7 +181,7 @@ def _is_within(rule: Rule, region: Region) -> bool:
 # The two rule sets are equal in the regions.
 
 
-def _is_equal_in(state: State, chain_id: ChainId, region: Region) -> bool | None:
+def is_equal_in(state: State, chain_id: ChainId, region: Region) -> bool | None:
     """Whether list and loaded rule set treat packets of *region* alike in a chain; None if undecided."""
     table, chain = chain_id
     listed, loaded = state.master.table(table), state.loaded.table(table)
@@ -203,6 +203,13 @@ def _is_equal_in(state: State, chain_id: ChainId, region: Region) -> bool | None
     question = state.question(frozenset({chain}), TIMEOUT)
     encoding = RegionEncoding(rows, sides, table, _end(listed[chain]), question.backends[0])
     return _is_equal(encoding, chain, question)
+
+
+def writes_nothing(state: State, chain_id: ChainId) -> bool:
+    """Whether no rule of a listed chain, and none that it reaches, writes what later rules may test."""
+    acting = [rule for index in _section_indexes(state, chain_id) for rule in index.acting()]
+    written = written_by_chains(state, chain_id[0]) if acting else {}
+    return not any(_written(rule, written) for rule in acting)
 
 
 def are_equal(state: State, chain_id: ChainId, rules: Rules, others: Rules, tree: Set[str]) -> bool:

@@ -34,7 +34,7 @@ def needed(region: Region, rules: Sequence[Rule], decided: bool, writes: Writes,
         return list(range(len(rules)))
     last = rules[-1]
     kept = [len(rules) - 1]
-    others: list[Region] = []
+    others: list[Callable[[Rule], bool]] = []  # of each: whether a rule shares no packet with it
     is_plain: dict[int, bool] = {}  # by id of a match
     for at in range(len(rules) - 2, -1, -1):
         rule = rules[at]
@@ -56,9 +56,9 @@ def needed(region: Region, rules: Sequence[Rule], decided: bool, writes: Writes,
                 if not plain:
                     break
             else:
-                if len(others) <= MOST_OTHERS and all(other.escapes(rule) for other in others):
+                if len(others) <= MOST_OTHERS and all(escapes(rule) for escapes in others):
                     continue
         elif len(others) <= MOST_OTHERS:
-            others.append(Region((*region.matches, *rule.matches), region.family, region.backends))
+            others.append(Region((*region.matches, *rule.matches), region.family, region.backends).escaping())
         kept.append(at)
     return kept[::-1]

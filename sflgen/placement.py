@@ -10,16 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hitables import costs
-from hitables.analyse.callgraph import levels_above
-from hitables.emit.chain_writer import goto
 from hitables.ir.packet import Backend
 from hitables.ir.rule import Rule
 
-from .edits import Edit, Op, apply, jumps_to
+from .edits import jumps_to
 from .entries import NewEntry, SectionEntries
 from .graft import Spot, Walk
 from .layout import fixed_chains
-from .nesting import depth_limit
+from .nesting import depth_limit, raised
 from .plan_state import PlanState
 from .region import Region
 from .rule_index import RuleIndex
@@ -80,7 +78,7 @@ class Placement:
     def has_room(self, new: NewEntry, spots: Sequence[Spot]) -> bool:
         """Whether chains nest no deeper than the backend accepts with *new* at *spots*.
 
-        The depths are computed anew, and kept, only if the entry makes a chain below it deeper.
+        The depths of the chains that the entry makes deeper are kept.
         """
         plan, table = self.plan, self.table
         depth = max(plan.depth(table, spot.chain) for spot in spots) + bool(new.overlay)
@@ -89,14 +87,8 @@ class Placement:
         limit = depth_limit(plan.settings)
         if all(plan.depth(table, name) > depth for name in callees):
             return depth + bool(callees) <= limit
-        overlay, trial = "overlay", []
-        if new.overlay:
-            trial = [Edit(Op.NEW, table, overlay)]
-            trial += [Edit(Op.APPEND, table, overlay, at, each) for at, each in enumerate(rules)]
-        rule = Rule((), goto(overlay)) if new.overlay else new.rule
-        trial += [Edit(Op.INSERT, table, spot.chain, 0, rule) for spot in spots]
-        deeper = levels_above(apply(plan.loaded, trial).table(table))
-        if max(deeper.values()) > limit:
+        deeper = raised(plan.loaded.table(table), plan.nesting(table), callees, depth + 1, limit)
+        if deeper is None:
             return False
         plan.cache.nesting[table] = deeper
         return True

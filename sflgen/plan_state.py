@@ -130,8 +130,17 @@ class PlanState:
         """Fresh names for chains of *table*."""
         if table not in self._names:
             used = self.loaded.table(table).by_name() if has_table(self.loaded, table) else {}
-            self._names[table] = Names(self.settings.prefix, used, self.state.name_range)
+            name_range = self.state.name_range
+            last = self.cache.last_names.get((table, name_range), 0)
+            self._names[table] = Names(self.settings.prefix, used, name_range, last)
         return self._names[table]
+
+    def next_name(self, table: str) -> str:
+        """A fresh name for a chain of *table*."""
+        names = self.names(table)
+        name = names.next()
+        self.cache.last_names[table, self.state.name_range] = names.last
+        return name
 
     def reset_names(self, table: str) -> None:
         """Chains were added or removed: compute the free names anew."""
@@ -186,8 +195,12 @@ class PlanState:
         if (table, section) in self.cache.entry_costs:
             self.cache.entry_costs[table, section] += more
 
-    def depth(self, table: str, chain: str) -> int:
-        """The greatest number of chains that nest above a loaded chain."""
+    def nesting(self, table: str) -> dict[str, int]:
+        """By loaded chain: the greatest number of chains that nest above it, or more."""
         if table not in self.cache.nesting:
             self.cache.nesting[table] = levels_above(self.loaded.table(table))
-        return self.cache.nesting[table].get(chain, 0)
+        return self.cache.nesting[table]
+
+    def depth(self, table: str, chain: str) -> int:
+        """The greatest number of chains that nest above a loaded chain, or more."""
+        return self.nesting(table).get(chain, 0)

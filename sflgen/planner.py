@@ -22,7 +22,7 @@ from functools import cached_property
 from hitables.analyse.callgraph import check_loops, levels_above
 from hitables.emit.text import write
 from hitables.errors import HitablesError, ParseError, Unsupported
-from hitables.ir.program import Chain, Program
+from hitables.ir.program import BUILT_IN, Chain, Program
 from hitables.ir.rule import Kind, Rule
 from hitables.parse.iptables import read
 
@@ -96,9 +96,29 @@ def plan_unproved(
     """
     updates = with_set_counters(state.master, updates)
     master = apply(state.master, updates)
-    if any(edit.rule is not None and jumps_to(edit.rule) for edit in updates):
+    if _adds_calls(state.master, updates):
         check_loops(master)
     return Planner(state, master, strategy, delete_in_place).run(updates)
+
+
+def _adds_calls(master: Program, updates: Sequence[Edit]) -> bool:
+    """Whether a rule of *updates* enters a chain that no rule of its own chain in *master* enters.
+
+    Else no chain reaches another that it did not reach before.
+    """
+    added = {
+        (edit.table, edit.chain, callee)
+        for edit in updates
+        if edit.rule is not None and (callee := jumps_to(edit.rule))
+    }
+    return any(
+        all(jumps_to(rule) != callee for rule in _listed_rules(master, table, chain))
+        for table, chain, callee in added
+    )
+
+
+def _listed_rules(master: Program, table: str, chain: str) -> tuple[Rule, ...]:
+    return next((each[chain].rules for each in master if each.name == table and chain in each), ())
 
 
 def start_unproved(master: Program, settings: Settings) -> Plan:
@@ -181,10 +201,14 @@ class Planner:
             )
 
     def check_scopes(self, updates: Sequence[Edit]) -> None:
-        """Refuse a jump by which a built-in chain reaches a rule that the kernel does not take below it."""
-        if not any(edit.rule is not None and jumps_to(edit.rule) for edit in updates):
+        """Refuse a jump by which a built-in chain reaches a rule that the kernel does not take below it.
+
+        The list is written and read again, so only if a jump, or a rule that one may reach, is new.
+        """
+        master, before = self.plan.master, self.plan.state.master
+        has_jump = any(edit.rule is not None and jumps_to(edit.rule) for edit in updates)
+        if not has_jump or not (_adds_calls(before, updates) or any(map(_may_be_bound, updates))):
             return
-        master = self.plan.master
         try:
             read(write(master), family=master.family, name="the updated list")
         except ParseError as error:
@@ -355,6 +379,16 @@ class Planner:
                 f"table {table}: with these updates chains nest deeper than the {limit} levels that "
                 f"{backend} accepts"
             )
+
+
+def _may_be_bound(edit: Edit) -> bool:
+    """Whether the rule of *edit* may be one that the kernel takes below some built-in chains only."""
+    rule = edit.rule
+    if rule is None or edit.chain in BUILT_IN.get(edit.table, ()):
+        return False
+    target = rule.target
+    is_plain = target is None or target.kind is not Kind.VERDICT or target.name in ("ACCEPT", "DROP")
+    return not is_plain or any(match.name for match in rule.matches)
 
 
 # Pending entries.

@@ -10,7 +10,7 @@ Invariant: the questions below are answered conservatively.  "Yes" holds for eve
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from hitables.ir.fields import OPTIONAL, Family, Field, top
@@ -110,12 +110,16 @@ class Region:
 
     def escaped(self, rules: Iterable[Rule], dirty: Set[Field] = _NONE) -> Iterator[bool]:
         """`escapes` for each of *rules*; each match that they share is examined once."""
-        readings: list[dict[int, bool | None]] = [{} for _ in self.backends]
-        for rule in rules:
-            yield all(
-                self._escapes(rule, dirty, backend, known)
-                for backend, known in zip(self.backends, readings, strict=True)
-            )
+        return map(self.escaping(dirty), rules)
+
+    def escaping(self, dirty: Set[Field] = _NONE) -> Callable[[Rule], bool]:
+        """`escapes` as a function that examines each match once; the rules must live as long as it does."""
+        readings: list[tuple[Backend, dict[int, bool | None]]] = [(backend, {}) for backend in self.backends]
+
+        def escapes(rule: Rule) -> bool:
+            return all([self._escapes(rule, dirty, backend, known) for backend, known in readings])
+
+        return escapes
 
     def ends_in(self, rule: Rule, dirty: Set[Field] = _NONE) -> bool:
         """Whether *rule* decides about every packet of the region."""
@@ -167,9 +171,10 @@ class Region:
         known = {} if known is None else known
         for match in rule.matches:
             key = id(match)
-            reading = (
-                known[key] if key in known else known.setdefault(key, self._reading(match, dirty, backend))
-            )
+            if key in known:
+                reading = known[key]
+            else:
+                reading = known[key] = self._reading(match, dirty, backend)
             if reading is not None:
                 return reading
         return False
@@ -205,8 +210,10 @@ class Region:
             known = view.values.get(test.field)
             if known is None or test.field in dirty or not self._comparable(match, test.field, view, backend):
                 return False
-            return not known.intersect(test.values)
+            return _is_apart(known, test.values)
 
+        if len(match.tests) == 1:
+            return fails(match.tests[0])
         failing = [fails(test) for test in match.tests]
         return all(failing) if match.either else any(failing)
 
@@ -229,6 +236,14 @@ class Region:
 
         holding = [holds(test) for test in match.tests]
         return any(holding) if match.either else all(holding)
+
+
+def _is_apart(one: Values, other: Values) -> bool:
+    """Whether no value is in both."""
+    if len(one.pairs) == len(other.pairs) == 1:  # most tests
+        ((low, high),), ((first, last),) = one.pairs, other.pairs
+        return high < first or last < low
+    return not one.intersect(other)
 
 
 def _native(match: Match, backend: Backend) -> bool:

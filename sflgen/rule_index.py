@@ -132,6 +132,11 @@ class RuleIndex:
             covers &= (self.low[row, near] <= np.uint64(first)) & (self.high[row, near] >= np.uint64(last))
         return covers
 
+    def with_bounds_of(self, at: int, near: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+        """Those of the rules *near* whose intervals are those of the rule at index *at*."""
+        same = (self.low[:, near] == self.low[:, [at]]) & (self.high[:, near] == self.high[:, [at]])
+        return near[np.flatnonzero(same.all(axis=0))]
+
     def share(self, region: Region) -> float:
         """The estimated share of packets that are in *region*.
 

@@ -121,7 +121,7 @@ class RuleUpdate:
         if not rule.has_memory:
             return rule, ""
         table = self.edit.table
-        name = self.plan.names(table).next()
+        name = self.plan.next_name(table)
         self.plan.load(Edit(Op.NEW, table, name), Edit(Op.APPEND, table, name, 0, rule))
         return stand_in(rule, name), name
 

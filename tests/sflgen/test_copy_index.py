@@ -191,7 +191,7 @@ def test_a_plan_whose_local_proof_takes_long_is_proved_as_a_whole(monkeypatch: p
     state = start_unproved(prefixes(300), Settings("nft")).after
     planned = plan(state, read_commands("-D INPUT 100", state.master))
     # The prover reads the clock now and then, so it may finish before it notices that its time is over.
-    monkeypatch.setattr("sflgen.local_proof._is_equal_in", lambda *_: None)
+    monkeypatch.setattr("sflgen.local_proof.is_equal_in", lambda *_: None)
     assert holds_locally(planned) is None
     assert is_deleted_in_place(after(state, "-D INPUT 100"))
     assert after(state, "-I INPUT 100 -s 10.0.0.0/9 -j DROP").after.pending()

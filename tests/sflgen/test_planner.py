@@ -18,6 +18,7 @@ from hitables.errors import HitablesError, ParseError, Unsupported
 from hitables.ir.fields import Family
 from hitables.verify.question import Equal
 from sflgen.cache import Cache
+from sflgen.chain_names import Names
 from sflgen.commands import read_commands
 from sflgen.edits import apply
 from sflgen.least_edits import sync
@@ -264,3 +265,30 @@ def test_chains_nest_no_deeper_than_nft_accepts() -> None:
     after(state, "-I INPUT 20 -s 10.0.0.0/8 -m mark --mark 1 -j c1")
     with pytest.raises(Unsupported, match="nest deeper than the 15"):
         plan_unproved(state, read_commands("-A c14 -j c15", state.master))
+
+
+def test_a_jump_that_its_chain_has_already_does_not_read_the_list_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lines = ["-A FORWARD -s 10.0.0.1 -j U", "-A FORWARD -s 10.0.0.2 -j DROP", "-A U -j DROP"]
+    text = "\n".join(["*filter", ":FORWARD ACCEPT", ":U -", ":V -", *lines, "COMMIT", ""])
+    state = start_unproved(hitables.read(text), Settings("nft")).after
+
+    def refuse(*args: object) -> str:
+        raise AssertionError("the list is written")
+
+    monkeypatch.setattr("sflgen.planner.write", refuse)
+    monkeypatch.setattr("sflgen.planner.check_loops", refuse)
+    known = read_commands("-I FORWARD 2 -s 10.0.0.3 -j U", state.master)
+    assert plan_unproved(state, known).edits
+    for command in ("-I FORWARD 2 -s 10.0.0.3 -j V", "-I INPUT -j U", "-A U -s 10.0.0.9 -j V"):
+        with pytest.raises(AssertionError, match="the list is written"):
+            plan_unproved(state, read_commands(command, state.master))
+
+
+def test_a_new_name_is_never_that_of_a_chain() -> None:
+    used = {"sf4", "sf5", "sf7"}
+    names = Names("sf", used, last=2)
+    drawn = [names.next() for _ in range(5)]
+    assert drawn[0] == "sf3"
+    assert not used & set(drawn) and len(set(drawn)) == 5
