@@ -224,6 +224,8 @@ def table(lines: Sequence[Mapping[str, Any]], commands: Sequence[str] = COMMANDS
     rows = []
     for axis in dict.fromkeys(line["axis"] for line in lines):
         there = {line["command"]: line for line in lines if line["axis"] == axis}
+        if not there.keys() & set(commands):
+            continue
         largest = max((p["size"] for line in there.values() for p in line["points"]), default=0)
         rows.append([axis, largest, *(_cell(there.get(command), largest) for command in commands)])
     return markdown(("axis", "up to", *commands), rows)
