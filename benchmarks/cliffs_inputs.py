@@ -14,6 +14,8 @@ from hitables.generate import rules as generated
 from hitables.generate import seed as seeds
 from hitables.parse.classbench import to_text
 
+from .cliffs_firewalls import FIREWALL_AXES
+
 SEED = Path(__file__).resolve().parents[1] / "rulesets" / "seeds" / "acl.seed"
 _HEAD = ("*filter", ":INPUT ACCEPT [0:0]", ":FORWARD ACCEPT [0:0]", ":OUTPUT ACCEPT [0:0]")
 
@@ -121,4 +123,5 @@ AXES: dict[str, Callable[[int], str]] = {
     "returns": returns,
     "matches": matches,
     "addresses": addresses,
+    **FIREWALL_AXES,
 }

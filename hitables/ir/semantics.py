@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import Protocol
 
 from .fields import Field
 from .packet import Backend, Outcome, Packet
-from .program import Chain, Table
+from .program import Chain
 from .rule import Ends, Kind, Match, Metadata, Role, Rule
 
 # The header fields that a write to some state may change.
@@ -53,8 +54,14 @@ class Walk:
     open: frozenset[str]
 
 
+class Chains(Protocol):
+    """Chains by name, as a `Table` has them."""
+
+    def __getitem__(self, name: str, /) -> Chain: ...
+
+
 class _Walker:
-    def __init__(self, table: Table, packet: Packet, backend: Backend) -> None:
+    def __init__(self, table: Chains, packet: Packet, backend: Backend) -> None:
         self.table, self.packet, self.backend = table, packet, backend
         self.effects: list[str] = []
         self.steps: list[Step] = []
@@ -151,7 +158,7 @@ class _Walker:
                 self.writes.update(target.writes)
 
 
-def run(table: Table, chain: str, packet: Packet, backend: Backend) -> Walk:
+def run(table: Chains, chain: str, packet: Packet, backend: Backend) -> Walk:
     """Send *packet* into *chain* of *table* as *backend* would; KeyError for an unknown chain.
 
     A target that may or may not end the packet's path (Ends.MAYBE) does not end it here.  It is one of the

@@ -8,7 +8,8 @@ Invariant: the regions of whole packets are disjoint and contain every packet th
 differently, unless `Changes.complete` is False.  Regions of fragments and of broken headers may overlap, as
 they do not give the number of bytes.
 
-Cost: one run of the prover per class of packets, chain and backend, then joining up to MOST regions.
+Cost: one run of the prover per class of packets, chain and backend, then joining up to MOST regions, and a
+walk through both programs for each explanation, which reads few rules of long chains.
 
 Users: the command `hitables diff` and report/diff.py.
 """
@@ -16,7 +17,7 @@ Users: the command `hitables diff` and report/diff.py.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -34,6 +35,7 @@ from .encoding import RuleRef
 from .exact import Comparison, Region, Tell, comparisons
 from .packet_classes import PacketClass
 from .question import Question, Undecided, with_all_tables
+from .rules_for_packet import LongChains
 
 # Regions of one chain and class of packets, before they are joined: more than a person reads.
 MOST = 4_000
@@ -132,8 +134,9 @@ def _kind(packets: PacketClass) -> str:
 
 def _changes_of_chain(comparison: Comparison, out: Changes) -> Iterator[Change]:
     """The changes of one pair of chains; notes in *out* why some are missing."""
+    tables = [LongChains(table) for table in comparison.tables.tables]
     for regions in explained(comparison, out):
-        yield from joined(comparison, regions)
+        yield from joined(comparison, regions, tables)
 
 
 def explained(
@@ -170,11 +173,16 @@ def _explanation(region: Region) -> tuple[object, ...]:
     return _kind(region.packets), *rules, region.same_rest, region.answers, after_writes
 
 
-def joined(comparison: Comparison, regions: list[Region]) -> Iterator[Change]:
-    """The changes of regions with one explanation, as few as they can be joined to."""
-    tables, first = comparison.tables, regions[0]
+def joined(comparison: Comparison, regions: list[Region], tables: Sequence[LongChains]) -> Iterator[Change]:
+    """The changes of regions with one explanation, as few as they can be joined to.
+
+    *tables*: those of the comparison.
+    """
+    first = regions[0]
     packet = comparison.draft(first).packet()
-    walks = [semantics.run(table, comparison.chain, packet, comparison.backend) for table in tables.tables]
+    walks = [
+        semantics.run(table.of(packet), comparison.chain, packet, comparison.backend) for table in tables
+    ]
     outcomes = [_outcome(walk, first, side) for side, walk in enumerate(walks)]
     for area in areas(comparison, regions):
         yield Change(
@@ -241,7 +249,7 @@ def _effect(rule: Rule) -> str:
 def _asked_at(ref: RuleRef, walk: Walk) -> str | None:
     """The match with memory that the walk evaluated in the rule *ref*."""
     for step in walk.steps:
-        if (step.chain, step.index) == (ref.chain, ref.index):
+        if step.chain == ref.chain and step.rule is ref.rule:
             asked = [match.key for match in step.rule.matches if match.role in (Role.NAMED, Role.ONCE)]
             return asked[0] if asked else None
     return None

@@ -28,12 +28,11 @@ from hitables.ir.marker import is_marker
 from hitables.ir.packet import Backend
 from hitables.ir.program import Chain, Program, Table, check_names, with_undeclared_kept
 from hitables.ir.rule import Kind, Role, Rule
-from hitables.ir.semantics import FIELDS_WRITTEN
 
 from .deadline import Deadline
 from .encoding import Encoding
 from .exact import WHY, Tell
-from .match_box import NOWHERE, MatchBox, entry_tests, harmless_matches
+from .match_box import NOWHERE, MatchBox, entry_tests, harmless_matches, written_fields
 from .packet_classes import PacketClass
 from .points import point_words
 from .question import Question, with_open_policies
@@ -151,7 +150,7 @@ class _TableLinter:
     ) -> None:
         self.table, self.reach, self.question, self.deadline = table, reach, question, deadline
         self.family = program.family
-        self.written = _written_fields(table)
+        self.written = written_fields(table)
         self.first_rule: dict[str, int] = {}
         self.rule_count = 0
         for chain in table.chains:
@@ -341,12 +340,6 @@ class _TableLinter:
             later = (at.chain.rules[index] for index in self._met(each, at, NONE, box) if index > at.index)
             return tuple(rule.line for rule in later if _is_removable(rule))
         return ()
-
-
-def _written_fields(table: Table) -> set[Field]:
-    """Fields that some rule of the table may change."""
-    states = {state for chain in table.chains for rule in chain.rules for state in rule.writes}
-    return {field for state in states for field in FIELDS_WRITTEN.get(state, ())}
 
 
 def _is_removable(rule: Rule) -> bool:

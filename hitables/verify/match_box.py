@@ -2,7 +2,7 @@
 
 Invariant: the box may be larger than needed, never smaller.
 
-Users: lint.py, which runs the prover on that box only.
+Users: lint.py, which runs the prover on that box only; rules_for_packet.py.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from hitables.ir.hooks import Box, hook_box
 from hitables.ir.intervals import Values
 from hitables.ir.program import Table
 from hitables.ir.rule import Match, Role
+from hitables.ir.semantics import FIELDS_WRITTEN
 
 from .packet_classes import PacketClass
 
@@ -68,6 +69,12 @@ class MatchBox:
             elif field not in packets.native:
                 return None
         return box
+
+
+def written_fields(table: Table) -> set[Field]:
+    """Fields that some rule of the table may change."""
+    states = {state for chain in table.chains for rule in chain.rules for state in rule.writes}
+    return {field for state in states for field in FIELDS_WRITTEN.get(state, ())}
 
 
 def harmless_matches(matches: Sequence[Match]) -> list[Match]:

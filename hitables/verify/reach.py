@@ -21,6 +21,7 @@ import dataclasses
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from hitables.ir.fields import Family, Field, top
 from hitables.ir.foreign import is_hidden, is_unknown
@@ -249,6 +250,20 @@ def _with_own_verdict(rule: Rule, place: str, passes: bool) -> Rule:
     return rule._replace(target=replace(target, key=f"{target.key}{_MARK}{place}"))
 
 
+class _Places:
+    """How many rules of the program are in front of a rule of its copy; each chain is counted once."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._own: dict[str, list[int]] = {}
+
+    def own(self, chain: str, index: int) -> int:
+        if chain not in self._own:
+            own = (not _is_added(rule) for rule in self._table[chain].rules)
+            self._own[chain] = list(accumulate(own, initial=0))
+        return self._own[chain][index]
+
+
 # ---- the regions ----
 
 
@@ -256,6 +271,7 @@ def _of_chain(comparison: Comparison, out: Reached, passes: bool) -> Iterator[Ou
     """The outcomes of one chain."""
     found = Changes(out.family)
     entered = comparison.tables.tables[0][comparison.chain]
+    places = _Places(comparison.tables.tables[1])
     for regions in explained(comparison, found, (WHOLE,), MOST[passes]):
         # The prover omits rules that decide as the end of the chain does; in the copy there are none.
         ref = regions[0].rules[1]
@@ -264,8 +280,7 @@ def _of_chain(comparison: Comparison, out: Reached, passes: bool) -> Iterator[Ou
             decider = entered.policy or RETURNS, "", -1, 0
         else:
             assert ref.rule.target is not None
-            before = comparison.tables.tables[1][ref.chain].rules[: ref.index]
-            at = -1 if is_hidden(ref.rule, ref.chain) else sum(not _is_added(rule) for rule in before)
+            at = -1 if is_hidden(ref.rule, ref.chain) else places.own(ref.chain, ref.index)
             decider = ref.rule.target.key.partition(_MARK)[0], ref.chain, at, ref.rule.line
         for area in areas(comparison, regions):
             yield Outcome(

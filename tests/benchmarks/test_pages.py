@@ -48,6 +48,7 @@ TABLES: dict[str, tuple[str, str, str, Callable[[Any], str]]] = {
     "hot": ("hot", "hot", "cases", hot.table_of),
     "real": ("trees", "real", "rows", of_real),
     "cliffs": ("limits", "cliffs", "lines", cliffs.table),
+    "cliffs-more": ("limits", "cliffs", "lines", cliffs.more_table),
     "engine": ("classifiers", "engine", "rows", classifiers.table),
     "engine-all": ("classifiers", "engine", "rows", classifiers.all_rates),
     "engine-published": ("classifiers", "engine-published", "rows", classifiers.all_rates),
