@@ -29,8 +29,7 @@ class Cache:
     copy_indexes  by section: the chains of its tree that hold each rule
     entry_costs   by section: the sum of the costs of its entries
     regions       by loaded chain: the region of each entry in it
-    last_names    by table and range of names: the number of the last name that was given; a cache without it
-                  gives other names
+    last_names    by table and range of names: the greatest number in use; forgotten when chains are removed
     rows          rules as rows of arrays; None: not needed yet
     """
 

@@ -212,9 +212,9 @@ class _Part:
             rows, run = self.entry_rows.get(name, frozenset()), []
             for row, rule in enumerate(self.loaded[name].rules):
                 callee = jumps_to(rule)
-                if row in rows:
+                if row in rows or callee in fixed:
                     continue
-                if not names.is_generated(callee) or callee in fixed:
+                if not names.is_generated(callee):
                     run.append(rule)
                 elif callee not in seen:
                     seen.add(callee)

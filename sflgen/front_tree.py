@@ -265,6 +265,7 @@ def _after(
     }
     cache.entry_costs.pop(chain_id, None)
     cache.nesting.pop(table, None)
+    cache.last_names.pop((table, state.name_range), None)
     if chain_id in cache.copy_indexes:
         cache.copy_indexes[chain_id] = _with_copies(cache.copy_indexes[chain_id], state, table, chains)
     loaded = apply(state.loaded, edits)

@@ -83,6 +83,8 @@ class PlanState:
         """Apply *edits* to the loaded rule set, and add them to the patch."""
         self.loaded = apply(self.loaded, edits)
         self.edits += edits
+        for table in {edit.table for edit in edits if edit.op is Op.REMOVE}:
+            self._forget_last_name(table)
 
     def choose(self, chain_id: ChainId, strategy: Strategy) -> None:
         self.chosen.append((*chain_id, strategy))
@@ -145,6 +147,10 @@ class PlanState:
     def reset_names(self, table: str) -> None:
         """Chains were added or removed: compute the free names anew."""
         self._names.pop(table, None)
+        self._forget_last_name(table)
+
+    def _forget_last_name(self, table: str) -> None:
+        self.cache.last_names.pop((table, self.state.name_range), None)
 
     # Derived items.
 
