@@ -128,7 +128,8 @@ def test_in_ipv6_the_advice_names_its_tools() -> None:
 
 @pytest.mark.parametrize("command", ["compile", "lint", "reach"])
 def test_a_chain_that_the_table_asked_for_does_not_have_is_an_error(command: str) -> None:
-    text = "*filter\n-A INPUT -j ACCEPT\nCOMMIT\n*nat\n-A POSTROUTING -j ACCEPT\nCOMMIT\n"
+    nat = "*nat\n:POSTROUTING ACCEPT\n-A POSTROUTING -j ACCEPT\nCOMMIT\n"
+    text = f"*filter\n-A INPUT -j ACCEPT\nCOMMIT\n{nat}"
     done = run(command, "--table", "filter", "--chain", "POSTROUTING", text=text, status=2)
     assert done.stdout == "" and "there is no chain POSTROUTING in table filter" in done.stderr
     found = int(command == "lint")  # that the rule changes nothing

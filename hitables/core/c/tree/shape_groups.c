@@ -33,8 +33,8 @@ static const double copy_penalty = 1;
 /* Cost that one more rule printed per rule is worth, when groupings are compared.  10 keeps acl1 at two
  * thirds of the size of one tree for one rule read more. */
 static const double size_worth = 10;
-/* The same within a grouping that is pruned to fit the budget: there, time is what is short.  Without it, legacy
- * prints half as many rules again to save 4 % of the time. */
+/* The same within a grouping that is pruned to fit the budget: there, time is what is short.  Without it,
+ * legacy prints half as many rules again to save 4 % of the time. */
 static const double spare_worth = 1.5;
 /* Size penalties beyond which nothing is left of one tree, and beyond which groups are not worth their size.
  */
