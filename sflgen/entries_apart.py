@@ -28,6 +28,7 @@ from hitables.ir.foreign import hide
 from hitables.ir.program import Program, Table
 from hitables.ir.rule import Rule
 from hitables.verify import exact
+from hitables.verify.deadline import Deadline
 from hitables.verify.question import Answer, Difference, Equal
 
 from .chain_names import Names
@@ -42,14 +43,16 @@ from .state import State
 # Seconds of processor time of the proof of the whole; by its groups it takes some.
 MOST_SECONDS = 10.0
 
+NO_LIMIT = Deadline()
+
 # Lists that are tried for one state.
 MOST_GUESSES = 8
 
 Spelling = tuple[str, ...]
 
 
-def holds_by_parts(state: State) -> bool:
-    """Whether the law is shown by parts; False if it is not, and nothing is known then."""
+def holds_by_parts(state: State, deadline: Deadline = NO_LIMIT) -> bool:
+    """Whether the law is shown by parts until *deadline*; False if it is not, and nothing is known then."""
     held = {(table, each.section) for (table, _), each in state.entry_chains.items()}
     parts: list[_Part] = []
     for chain_id, layout in state.layouts.items():
@@ -61,12 +64,16 @@ def holds_by_parts(state: State) -> bool:
         parts.append(_Part.of(state, chain_id))
     if not parts or not _others_are_loaded_as_listed(state):
         return False
-    if not all(part.is_apart() for part in parts) or not _trees_hold(state, parts):
+    if not all(part.is_apart() for part in parts) or not _trees_hold(state, parts, deadline):
         return False
-    return all(is_equal_in(state, part.chain_id, region) for part in parts for region in part.regions)
+    return all(
+        not deadline.is_over() and is_equal_in(state, part.chain_id, region)
+        for part in parts
+        for region in part.regions
+    )
 
 
-def _trees_hold(state: State, parts: Sequence[_Part]) -> bool:
+def _trees_hold(state: State, parts: Sequence[_Part], deadline: Deadline) -> bool:
     """Whether the loaded chains without entries have the effect of some lists that differ from the master
     list in the regions only."""
     lists = {part.chain_id: part.list_of_trees() for part in parts}
@@ -75,9 +82,10 @@ def _trees_hold(state: State, parts: Sequence[_Part]) -> bool:
         loaded = _with_table(loaded, part.without_entries(loaded.table(part.chain_id[0])))
     chains = {chain.name for table in state.master for chain in table.chains if chain.policy is not None}
     chains |= {chain for _, chain in state.layouts}
-    question = replace(state.question(frozenset(chains)), processor=MOST_SECONDS)
     foreign = state.settings.foreign
     for _ in range(MOST_GUESSES):
+        left = deadline.left()[0] or None
+        question = replace(state.question(frozenset(chains), left), processor=MOST_SECONDS)
         listed = state.master
         for chain_id, rules in lists.items():
             listed = _with_chain(listed, chain_id, rules)

@@ -16,6 +16,7 @@ from dataclasses import replace
 from hitables.errors import HitablesError, NotEquivalent
 from hitables.ir.foreign import hide
 from hitables.ir.program import Program
+from hitables.verify.deadline import Deadline
 from hitables.verify.portfolio import check_with_unreached
 from hitables.verify.question import Answer, Difference, Equal
 
@@ -33,9 +34,10 @@ def verify(state: State, timeout: float | None = None) -> Answer:
 
     Chains with trees are compared even where no built-in chain enters them; foreign chains have any rules.
     """
-    if state.entry_chains and holds_by_parts(state):
+    deadline = Deadline(timeout)
+    if state.entry_chains and holds_by_parts(state, deadline):
         return Equal(True, 0)
-    return _compare(state, state.master, state.loaded, timeout)
+    return _compare(state, state.master, state.loaded, None if timeout is None else deadline.left()[0])
 
 
 def _compare(state: State, master: Program, loaded: Program, timeout: float | None) -> Answer:

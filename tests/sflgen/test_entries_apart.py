@@ -20,6 +20,7 @@ from hitables.ir.fields import Family
 from hitables.ir.program import Chain
 from hitables.ir.rule import Rule
 from hitables.verify import exact
+from hitables.verify.deadline import Deadline
 from hitables.verify.question import Equal
 from sflgen import front_tree, proof
 from sflgen.commands import read_commands
@@ -154,7 +155,7 @@ def test_verify_shows_a_difference_where_the_parts_do_not_hold(monkeypatch: pyte
         state, loaded=replace(state.loaded, tables=(table.of({**table.by_name(), "FORWARD": chain}),))
     )
     assert not isinstance(verify(wrong), Equal)
-    monkeypatch.setattr(proof, "holds_by_parts", lambda state: False)
+    monkeypatch.setattr(proof, "holds_by_parts", lambda state, deadline: False)
     assert isinstance(verify(state), Equal)
 
 
@@ -164,3 +165,9 @@ def _with_one_entry() -> State:
     state = start_unproved(hitables.read(text), Settings("nft", min_length=3)).after
     command = "-I FORWARD 2 -s 10.3.0.0/17 -d 10.3.4.0/24 -j ACCEPT"
     return plan_updates(state, read_commands(command, state.master), Strategy.OVERLAY).after
+
+
+def test_nothing_is_shown_by_parts_once_the_time_is_up() -> None:
+    drawn = (state for seed in range(6) for state in states(seed, Family.IPV4, 0.0))
+    right = [state for state in drawn if state.entry_chains and holds_by_parts(state)]
+    assert right and not any(holds_by_parts(state, Deadline(1e-9)) for state in right)
