@@ -295,9 +295,9 @@ class TableCompiler:
         nesting = {Place.CALLED: room - 1, Place.REST: (room - joints) // max(1, len(rest))}
         if all(nesting[run.place] < 1 for run in long):
             return "nested too deep already for a tree"
-        # A printed tree has more rules than it counts (guards, chains for rules with memory).  If these exceed
-        # what is allowed, it is grown again with a smaller budget.  Each further budget is smaller by a larger
-        # share, because a tree may stay the same when its budget shrinks a little.
+        # A printed tree has more rules than it counts (guards, chains for rules with memory).  If these are
+        # too many, it is grown again with a smaller budget.  Each further one is smaller by a larger share,
+        # because a tree may stay the same when its budget shrinks a little.
         allowed = int(options.max_expansion * len(chain.rules))
         budget, names = allowed, self.names.count
         for attempt in range(8):
