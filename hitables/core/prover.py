@@ -228,6 +228,10 @@ class Prover:
         """End each run as TOO_DEEP after *steps* steps; 0: no bound."""
         lib.prover_bound(self._handle, steps)
 
+    def bound_items(self, items: int) -> None:
+        """End each run as TOO_DEEP that cuts lists of more than *items* items, all together; 0: no bound."""
+        lib.prover_bound_items(self._handle, items)
+
     def is_ordered(self, order: Order) -> Status:
         """EQUAL when the list in this order decides as the list does (after a run that was EQUAL)."""
         counts = {
@@ -278,7 +282,7 @@ class Prover:
 
     @property
     def rules_looked_at(self) -> int:
-        """Rules put in lists, and copied with them, by all runs: a measure of their work."""
+        """Rules put in lists, copied with them, and held against cuts, by all runs: a measure of their work."""
         return int(lib.prover_looked_at(self._handle))
 
     @property

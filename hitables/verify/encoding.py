@@ -153,13 +153,21 @@ class Encoding:
         return words, self.set_words(packets.sets())
 
     def set_words(self, sets: dict[Field, Values]) -> array[int]:
-        """dim, count, low, high, ... of each."""
-        coordinates = self.matches.tests.coordinates
+        """dim, count, low, high, ... of each field."""
         words = array("I")
-        for field, values in sets.items():
-            ends = coordinates[field].inside(values)
+        for field, ends in self.ends_inside(sets).items():
             words.extend((field, len(ends) // 2, *ends))
         return words
+
+    def ends_inside(self, sets: dict[Field, Values]) -> dict[Field, list[int]]:
+        """low, high, ... of each field: the coordinates that lie in the values wholly."""
+        coordinates = self.matches.tests.coordinates
+        return {field: coordinates[field].inside(values) for field, values in sets.items()}
+
+    def fact_dim(self, key: str) -> int:
+        """The dimension of a CONSTANT match, whose values are 0 and 1."""
+        tests = self.matches.tests
+        return tests.dims[tests.facts[key]]
 
     # ---- the prover ----
 

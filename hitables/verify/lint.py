@@ -32,16 +32,17 @@ from hitables.ir.rule import Kind, Role, Rule
 from .deadline import Deadline
 from .encoding import Encoding
 from .exact import WHY, Tell
-from .match_box import NOWHERE, MatchBox, entry_tests, harmless_matches, written_fields
+from .match_box import NOWHERE, MatchBox, PacketSet, entry_tests, written_by
 from .packet_classes import PacketClass
-from .points import point_words
 from .question import Question, with_open_policies
 from .reachability import Reachability
+from .region_words import RegionWords
 
 NEVER, NOTHING, EMPTY, UNREACHED = "never-matches", "changes-nothing", "empty-chain", "unreached-chain"
 DROPS = "its matches still drop packets with broken headers"
 ASKS = "its matches still ask a memory"
-FEW = 256  # rules: in a table of fewer no packet is tried before the box
+FEW = 256  # rules: in a table of fewer the whole set of packets is compared at once
+FEW_ITEMS, MOST_POINTS = 20_000, 8  # of runs before the long one; packets tried where these do not suffice
 MOST_MET = 64  # rules that packets of a rule meet first, as far as they are examined
 
 
@@ -150,7 +151,7 @@ class _TableLinter:
     ) -> None:
         self.table, self.reach, self.question, self.deadline = table, reach, question, deadline
         self.family = program.family
-        self.written = written_fields(table)
+        self.written = written_by(table)
         self.first_rule: dict[str, int] = {}
         self.rule_count = 0
         for chain in table.chains:
@@ -161,7 +162,7 @@ class _TableLinter:
         self.provers.sort(key=lambda each: (each.packets.malformed, each.packets.later))
         encoding = self.provers[0].encoding
         self.chain_numbers = {chain.name: encoding.chain(0, chain.name) for chain in table.chains}
-        self.entry = entry_tests(table, reversed(reach.callees_first()), self.written, self.family)
+        self.entry = entry_tests(table, reversed(reach.callees_first()), self.written)
         self.random = Random(0)
         self._touched: tuple[str, array[int]] = "", array("I")
 
@@ -172,17 +173,16 @@ class _TableLinter:
             each.prover.treat_as_same()
             _check(each.prover.enter(*encoding.class_words(packets, may_drop=False)))
             for root in self.reach.roots:
-                _check(self._run(each, root, {}))
+                # A run over all packets may take seconds; one over those of a rule takes less than a thread.
+                _check(self._run(each, root, array("I"), short=False))
             yield each
 
-    def _run(self, each: _ClassProver, root: str, box: Box) -> Status:
-        """Compare the program with itself from *root* on, for packets in *box*."""
+    def _run(self, each: _ClassProver, root: str, words: array[int], *, short: bool = True) -> Status:
+        """Compare the program with itself from *root* on, for the packets of *words* (RegionWords)."""
         if self.deadline.is_over():
             return Status.NO_TIME
         encoding = each.encoding
-        run = Run(encoding.both(root), encoding.ends(root), encoding.set_words(box), *self.deadline.left())
-        # A run over all packets may take seconds; one over the box of a rule takes less than a thread.
-        short = bool(box)
+        run = Run(encoding.both(root), encoding.ends(root), words, *self.deadline.left())
         status = each.prover.run(run, short=short)
         return each.prover.run(run, strict=True, short=short) if status == Status.PAIRS else status
 
@@ -247,25 +247,40 @@ class _TableLinter:
         touched = self._reaching(at.chain.name)
         for each in self.provers:
             for root in self.reach.roots_of(at.chain.name):
-                sets = box.of(each.packets, root)
-                if sets is None:
+                inside = box.of(each.packets, each.encoding.backend, root)
+                if inside is None:
                     continue
                 _check(each.prover.alter(self._both(at), alteration, touched))
-                if self._point_differs(each, root, sets):
-                    status = Status.DIFFER
-                else:
-                    status = self._run(each, root, sets)
+                status = self._compared(each, root, inside)
                 each.prover.restore()
                 if status == Status.DIFFER:
                     return each.packets
                 _check(status)
         return None
 
-    def _point_differs(self, each: _ClassProver, root: str, box: Box) -> bool:
-        """Whether one packet of the box shows a difference.  A box may meet very many rules, a packet few."""
+    def _compared(self, each: _ClassProver, root: str, inside: PacketSet) -> Status:
+        """Compare the altered program with the unaltered one, for packets in *inside*.
+
+        Single packets and a short run go before the long one: a set of packets may meet very many rules, one
+        by one; a packet meets few.
+        """
+        region = RegionWords(each.encoding, inside)
+        words = region.all()
         if self.rule_count < FEW:
-            return False
-        words = point_words(each.encoding, each.packets, box, self.random)
+            return self._run(each, root, words)
+        each.prover.bound_items(FEW_ITEMS)
+        status = Status.DIFFER if self._point_differs(each, root, region) else self._run(each, root, words)
+        tried = 1
+        while status == Status.TOO_DEEP and tried < MOST_POINTS:
+            if self._point_differs(each, root, region):
+                status = Status.DIFFER
+            tried += 1
+        each.prover.bound_items(0)
+        return self._run(each, root, words) if status == Status.TOO_DEEP else status
+
+    def _point_differs(self, each: _ClassProver, root: str, region: RegionWords) -> bool:
+        """Whether one packet of the region shows a difference."""
+        words = region.one(self.random)
         if words is None:
             return False
         run = Run(each.encoding.both(root), each.encoding.ends(root), words, 0.0)
@@ -282,34 +297,35 @@ class _TableLinter:
         return self._class_affected(at, Alteration.MARK, self._box(at, on_the_way=True)) is None
 
     def _changes_nothing(self, at: _RuleAt) -> bool:
-        return self._class_affected(at, Alteration.LEAVE_OUT, self._harmless_box(at)) is None
+        return self._class_affected(at, Alteration.LEAVE_OUT, self._box_of_acts(at)) is None
 
     def _remaining_effect(self, at: _RuleAt) -> str:
         """The effect of a rule that never matches: its matches may drop packets, or use a memory."""
-        packets = self._class_affected(at, Alteration.LEAVE_OUT, self._harmless_box(at))
+        packets = self._class_affected(at, Alteration.LEAVE_OUT, self._box_of_acts(at))
         return "" if packets is None else DROPS if packets.malformed else ASKS
 
     def _box(self, at: _RuleAt, *, on_the_way: bool = False) -> MatchBox:
         entry = self.entry[at.chain.name] if on_the_way else NOWHERE
         return MatchBox(at.rule.matches, self.written, self.family, entry)
 
-    def _harmless_box(self, at: _RuleAt) -> MatchBox:
+    def _box_of_acts(self, at: _RuleAt) -> MatchBox:
         entry = self.entry[at.chain.name]
-        return MatchBox(harmless_matches(at.rule.matches), self.written, self.family, entry)
+        return MatchBox(at.rule.matches, self.written, self.family, entry, may_ask=True)
 
     # ---- why ----
 
-    def _possible(self, at: _RuleAt) -> Iterator[tuple[_ClassProver, Box]]:
+    def _possible(self, at: _RuleAt) -> Iterator[tuple[_ClassProver, PacketSet]]:
         """The classes that have packets in the rule's box, and these."""
         box = self._box(at)
         for each in self.provers:
-            sets = box.of(each.packets, at.chain.name if at.chain.policy is not None else "")
-            if sets is not None:
-                yield each, sets
+            root = at.chain.name if at.chain.policy is not None else ""
+            inside = box.of(each.packets, each.encoding.backend, root)
+            if inside is not None:
+                yield each, inside
 
-    def _met(self, each: _ClassProver, at: _RuleAt, before: int, box: Box) -> list[int]:
-        """Indices of the rules of the chain that packets in *box* may meet before the rule *before*."""
-        sets = each.encoding.set_words(box)
+    def _met(self, each: _ClassProver, at: _RuleAt, before: int, inside: PacketSet) -> list[int]:
+        """Indices of the rules of the chain that packets in *inside* may meet before the rule *before*."""
+        sets = RegionWords(each.encoding, inside).all()
         numbers = each.prover.rules_met(self.chain_numbers[at.chain.name], before, sets, MOST_MET)
         return [number - self.first_rule[at.chain.name] for number in numbers]
 
@@ -319,10 +335,10 @@ class _TableLinter:
         first = next(self._possible(at), None)
         if first is None:
             return Flaw(NEVER, self.table.name, chain, line, why="its matches exclude each other")
-        each, box = first
-        earlier = [at.chain.rules[index] for index in self._met(each, at, at.number, box)]
+        each, inside = first
+        earlier = [at.chain.rules[index] for index in self._met(each, at, at.number, inside)]
         ending = [rule for rule in earlier if _is_removable(rule)]
-        whole = [rule for rule in ending[-1:] if self._covers(rule, box)]
+        whole = [rule for rule in ending[-1:] if self._covers(rule, inside.box)]
         covering = whole or ending
         why = "" if covering else f"no packet that reaches {chain} can match it"
         return Flaw(NEVER, self.table.name, chain, line, tuple(rule.line for rule in covering), why)
@@ -336,8 +352,8 @@ class _TableLinter:
 
     def _deciding_lines(self, at: _RuleAt) -> tuple[int, ...]:
         """Lines of the later rules of its chain that decide its packets instead."""
-        for each, box in self._possible(at):
-            later = (at.chain.rules[index] for index in self._met(each, at, NONE, box) if index > at.index)
+        for each, inside in self._possible(at):
+            later = (at.chain.rules[index] for index in self._met(each, at, NONE, inside) if index > at.index)
             return tuple(rule.line for rule in later if _is_removable(rule))
         return ()
 

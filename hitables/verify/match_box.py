@@ -1,6 +1,6 @@
-"""The box of header fields outside of which a rule cannot affect a packet.
+"""The packets that a rule can affect, as a box of header fields and matches that hold.
 
-Invariant: the box may be larger than needed, never smaller.
+Invariant: the set may be larger than needed, never smaller.
 
 Users: lint.py, which runs the prover on that box only; rules_for_packet.py.
 """
@@ -9,114 +9,163 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
+from typing import NamedTuple
 
 from hitables.ir.fields import Family, Field
 from hitables.ir.hooks import Box, hook_box
 from hitables.ir.intervals import Values
+from hitables.ir.packet import Backend
 from hitables.ir.program import Table
-from hitables.ir.rule import Match, Role
+from hitables.ir.rule import Match, Metadata, Role
 from hitables.ir.semantics import FIELDS_WRITTEN
 
 from .packet_classes import PacketClass
 
 NOWHERE: Mapping[Field, Values] = MappingProxyType({})
-MOST_INTERVALS = 16  # of the tests on the way to a chain; of more, their hull
+MOST_WAYS = 4096  # to a chain that are held, before they are united
+MOST_INTERVALS = 1024  # of the tests on the way to a chain; of more, their hull
+
+
+class Written(NamedTuple):
+    """What the rules of a table may change: states, and the header fields that depend on them."""
+
+    states: frozenset[Metadata]
+    fields: frozenset[Field]
+
+
+class PacketSet(NamedTuple):
+    """Packets of a class.
+
+    box       the values of their fields
+    facts     keys of CONSTANT matches that hold for all of them as they enter the table
+    expected  keys of those that the rule asks
+    """
+
+    box: Box
+    facts: tuple[str, ...] = ()
+    expected: tuple[str, ...] = ()
 
 
 class MatchBox:
-    """Where a packet must be, in a class, to match all of *matches* or be dropped by one of them that is -p.
+    """Where a packet must be, in a class, for a rule with these matches to do anything to it.
 
-    written  fields that some rule of the table may change: a test of them restricts no packet as it enters
-    entry    tests that all packets pass on their way to the matches (`entry_tests`)
+    The rule matches the packet, or one of its matches drops it.
+
+    written     what the table may change: a test of it restricts no packet as it enters
+    entry       tests that all packets pass on their way to the rule (`entry_tests`)
+    may_ask     the rule also does something where a match asks a memory or chance
     """
 
     def __init__(
         self,
         matches: Sequence[Match],
-        written: set[Field],
+        written: Written,
         family: Family,
         entry: Mapping[Field, Values] = NOWHERE,
+        *,
+        may_ask: bool = False,
     ) -> None:
-        self.family, self.entry = family, entry
-        self.tests: dict[Field, Values] = {}
-        self.before_protocol: dict[Field, Values] | None = None  # tests before the first -p
-        for match in matches:
-            if match.is_protocol and self.before_protocol is None:
-                self.before_protocol = dict(self.tests)
-            if match.either:
-                continue
-            for test in match.tests:
-                if test.field not in written and test.field is not Field.MAC:
-                    earlier = self.tests.get(test.field)
-                    self.tests[test.field] = (
-                        test.values if earlier is None else earlier.intersect(test.values)
-                    )
+        self.matches, self.written, self.family, self.entry = matches, written, family, entry
+        self.may_ask = may_ask
 
-    def of(self, packets: PacketClass, root: str) -> Box | None:
-        """The box for packets of the class at *root* ("": anywhere); None: no packet is in it."""
+    def of(self, packets: PacketClass, backend: Backend, root: str) -> PacketSet | None:
+        """The packets of the class at *root* ("": anywhere); None: there are none."""
         box = dict(hook_box(root, self.family))
         if packets.protocols is not None:
             box[Field.PROTO] = packets.protocols
         box[Field.FRAG] = Values(((2, 2),)) if packets.later else Values(((0, 1),))
-        tests = self.tests
-        if packets.cut_short and self.before_protocol is not None:
-            tests = self.before_protocol
-        for field, values in (*self.entry.items(), *tests.items()):
+        for field, values in self.entry.items():
             if field in packets.present:
                 box[field] = values.intersect(box[field]) if field in box else values
                 if not box[field]:
                     return None
             elif field not in packets.native:
                 return None
-        return box
+        facts, expected = [], []
+        for match in self.matches:
+            if _may_drop(match, packets, backend) or (self.may_ask and match.role > Role.CONSTANT):
+                break
+            native = match.native and backend is Backend.NFT
+            if packets.later and match.needs and not native:
+                return None
+            if match.role is Role.CONSTANT:
+                expected.append(match.key)
+                if match.reads.isdisjoint(self.written.states):
+                    facts.append(match.key)
+            if match.either:
+                continue
+            for field, values in match.tests:
+                if field not in (packets.native if native else packets.present):
+                    return None
+                if field not in self.written.fields and field is not Field.MAC:
+                    box[field] = values.intersect(box[field]) if field in box else values
+                    if not box[field]:
+                        return None
+        return PacketSet(box, tuple(facts), tuple(expected))
 
 
-def written_fields(table: Table) -> set[Field]:
-    """Fields that some rule of the table may change."""
-    states = {state for chain in table.chains for rule in chain.rules for state in rule.writes}
-    return {field for state in states for field in FIELDS_WRITTEN.get(state, ())}
+def _may_drop(match: Match, packets: PacketClass, backend: Backend) -> bool:
+    """Whether the match may drop packets of the class, whatever it tests."""
+    if packets.cut_short and match.is_protocol:
+        return True
+    if match.option and packets.bad_offset:
+        return True
+    if not match.needs or (match.native and backend is Backend.NFT):
+        return False
+    if packets.later:
+        return match.strict and packets.offset_one
+    return packets.bytes < match.needs
 
 
-def harmless_matches(matches: Sequence[Match]) -> list[Match]:
-    """The matches before the first that may do more than hold or not, except -p (`MatchBox`)."""
-    out = []
+def written_by(table: Table) -> Written:
+    states = frozenset(state for chain in table.chains for rule in chain.rules for state in rule.writes)
+    return Written(states, frozenset(field for state in states for field in FIELDS_WRITTEN.get(state, ())))
+
+
+def _tests_of(matches: Sequence[Match], written: Written) -> dict[Field, Values]:
+    """What the matches ask of the fields of a packet as it enters the table."""
+    tests: dict[Field, Values] = {}
     for match in matches:
-        if match.role is not Role.SPACE or match.needs or match.option:
-            break
-        out.append(match)
-    return out
+        for field, values in () if match.either else match.tests:
+            if field not in written.fields and field is not Field.MAC:
+                tests[field] = values.intersect(tests[field]) if field in tests else values
+    return tests
 
 
 def entry_tests(
-    table: Table, callers_first: Iterable[str], written: set[Field], family: Family
+    table: Table, callers_first: Iterable[str], written: Written
 ) -> dict[str, Mapping[Field, Values]]:
     """By chain of *callers_first*: tests that every packet passes before it reaches the chain's rules.
 
     The tests of the rules that enter the chain, and of those that enter their chains, united by field; a
-    field that some way leaves open has none.  Cost: linear in the rules.
+    field that some way leaves open has none.  Cost: linear in the rules, and for each rule in the intervals
+    of its chain's tests.
     """
-    ways: dict[str, Mapping[Field, Values]] = {}
+    ways: dict[str, list[Mapping[Field, Values]]] = {}
+    entry: dict[str, Mapping[Field, Values]] = {}
     for name in callers_first:
         chain = table[name]
-        own = NOWHERE if chain.policy is not None else ways.get(name, NOWHERE)
-        ways[name] = own
+        own = entry[name] = NOWHERE if chain.policy is not None else _united(ways.pop(name, []))
         for rule in chain.rules:
             if rule.enters is None:
                 continue
             tests = dict(own)
-            for field, values in MatchBox(rule.matches, written, family).tests.items():
+            for field, values in _tests_of(rule.matches, written).items():
                 tests[field] = values.intersect(tests[field]) if field in tests else values
             if not all(tests.values()):
                 continue  # no packet takes this way
-            known = ways.get(rule.enters)
-            ways[rule.enters] = tests if known is None else _united(known, tests)
-    return ways
+            known = ways.setdefault(rule.enters, [])
+            known.append(tests)
+            if len(known) == MOST_WAYS:
+                known[:] = [_united(known)]
+    return entry
 
 
-def _united(one: Mapping[Field, Values], other: Mapping[Field, Values]) -> dict[Field, Values]:
+def _united(ways: Sequence[Mapping[Field, Values]]) -> Mapping[Field, Values]:
+    """The values of each field that all ways restrict; NOWHERE: of none."""
     united = {}
-    for field in one.keys() & other.keys():
-        values = one[field] if one[field] is other[field] else one[field].union(other[field])
+    for field in set[Field]().union(*ways[:1]).intersection(*ways[1:]):
+        values = Values.of(*(pair for way in ways for pair in way[field].pairs))
         if len(values.pairs) > MOST_INTERVALS:
             values = Values(((values.pairs[0][0], values.pairs[-1][1]),))
         united[field] = values

@@ -25,7 +25,7 @@ from hitables.ir.packet import Packet
 from hitables.ir.program import Chain, Table
 from hitables.ir.rule import Role, Rule
 
-from .match_box import written_fields
+from .match_box import Written, written_by
 
 LONG = 128  # rules; a shorter chain is read whole
 
@@ -38,7 +38,7 @@ class LongChains:
 
     def __init__(self, table: Table) -> None:
         self.table = table
-        self.written = written_fields(table)
+        self.written = written_by(table)
         rules = (rule for chain in table.chains for rule in chain.rules)
         self.most_needed = max((match.needs for rule in rules for match in rule.matches), default=0)
         self._bounds: dict[tuple[str, bool], dict[Field, Bounds]] = {}
@@ -74,7 +74,7 @@ class RulesForPacket:
         return chain.with_rules(tuple(self.chains.rules(chain, self.packet)))
 
 
-def _bounds(chain: Chain, written: set[Field], may_drop: bool) -> dict[Field, Bounds]:
+def _bounds(chain: Chain, written: Written, may_drop: bool) -> dict[Field, Bounds]:
     """By field that some rule of the chain restricts: the bounds of each rule.
 
     written   fields that the packet may have lost when it reads the rule
@@ -89,7 +89,7 @@ def _bounds(chain: Chain, written: set[Field], may_drop: bool) -> dict[Field, Bo
             if match.either:
                 continue
             for test in match.tests:
-                if test.field in written or not test.values:
+                if test.field in written.fields or not test.values:
                     continue
                 if test.field not in bounds:
                     bounds[test.field] = np.full(count, -np.inf), np.full(count, np.inf)

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.programs import programs
 from support.scale import examples
 from support.small_programs import small_program
 
 import hitables
 from hitables.errors import HitablesError
 from hitables.ir.fields import Family
+from hitables.ir.hooks import hook_box
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program, Table
 from hitables.ir.rule import Rule
 from hitables.verify import exact
+from hitables.verify import lint as lint_module
 from hitables.verify.lint import DROPS, EMPTY, NEVER, NOTHING, UNREACHED, Flaw, lint
+from hitables.verify.match_box import MatchBox, PacketSet
+from hitables.verify.packet_classes import PacketClass
 from hitables.verify.question import Equal, Question
 
 pytestmark = pytest.mark.engine
@@ -170,23 +175,53 @@ def test_exactly_the_removable_rules_are_reported(rng: random.Random) -> None:
     check_removable(small_program(rng))
 
 
+@settings(max_examples=examples(120))
+@given(programs(tiny=True))
+def test_the_packets_that_a_rule_is_examined_for_change_no_answer(drawn: Program) -> None:
+    """All packets for each rule; those that it may affect; single packets and short runs first."""
+
+    def all_packets(box: MatchBox, packets: PacketClass, backend: Backend, root: str) -> PacketSet:
+        return PacketSet(hook_box(root, box.family))
+
+    program = numbered(drawn)
+    found = [[flaw[:4] for flaw in map(astuple, found_by(program))]]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(lint_module, "FEW", 0)
+        patched.setattr(lint_module, "FEW_ITEMS", 1)
+        found.append([flaw[:4] for flaw in map(astuple, found_by(program))])
+        patched.setattr(lint_module, "FEW", 1 << 30)
+        patched.setattr(MatchBox, "of", all_packets)
+        found.append([flaw[:4] for flaw in map(astuple, found_by(program))])
+    assert found[0] == found[1] == found[2]
+
+
+def found_by(program: Program) -> list[Flaw]:
+    return lint(program, Question(), tell=lambda stage: None).flaws
+
+
 @pytest.mark.parametrize("seed", [58, 2022])
 def test_a_rule_that_becomes_needless_by_a_removal_is_reported(seed: int) -> None:
     """In both, a jump is removed, and then a rule of the chain that it entered changes nothing."""
     check_removable(small_program(random.Random(seed)))
 
 
-def check_removable(drawn: Program) -> None:
-    (table,) = drawn.tables
+def numbered(drawn: Program) -> Program:
+    """*drawn* as one table, each rule with a line of its own."""
     number = 0
     chains = []
-    for chain in table.chains:
+    for chain in drawn.tables[0].chains:
         rules: list[Rule] = []
         for rule in chain.rules:
             number += 1
             rules.append(rule._replace(line=number))
         chains.append(replace(chain, rules=tuple(rules)))
-    program = Program(drawn.family, (Table("filter", tuple(chains)),))
+    return Program(drawn.family, (Table("filter", tuple(chains)),))
+
+
+def check_removable(drawn: Program) -> None:
+    program = numbered(drawn)
+    (table,) = program.tables
+    chains = table.chains
     reported = lint(program, Question(), tell=lambda stage: None).flaws
     named = {flaw.line for flaw in reported if flaw.kind in (NEVER, NOTHING) and DROPS not in flaw.why}
     kept = {flaw.line for flaw in reported if DROPS in flaw.why}

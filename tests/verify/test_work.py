@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 import hitables
+from benchmarks.cliffs_firewalls import FIREWALL_AXES
 from benchmarks.cliffs_inputs import AXES
 from hitables.core.prover import Prover
 from hitables.ir.program import Program
@@ -33,6 +34,14 @@ def looked_at_by_lint(program: Program, table: str) -> int:
 
 def test_lint_of_one_long_chain_looks_at_the_rules_that_each_rule_may_meet() -> None:
     few, many = (looked_at_by_lint(hitables.read(AXES["rules"](size)), "filter") for size in (500, 2000))
+    assert many < few * 4**MOST
+
+
+@pytest.mark.parametrize("axis", ["interfaces", "sets", "decorated"])
+def test_lint_of_a_firewall_looks_at_the_rules_that_each_rule_may_meet(axis: str) -> None:
+    few, many = (
+        looked_at_by_lint(hitables.read(FIREWALL_AXES[axis](size)), "filter") for size in (500, 2000)
+    )
     assert many < few * 4**MOST
 
 

@@ -109,6 +109,10 @@ size_t prover_front(struct prover *prover, uint32_t chain, uint32_t rule, const 
  * *steps* steps; a run that needs more returns PROVE_TOO_DEEP.  0: no bound. */
 void prover_bound(struct prover *prover, uint64_t steps);
 
+/* From now on a run that cuts lists of more than *items* items, all together, returns PROVE_TOO_DEEP.  0: no
+ * bound.  Items tell the time of a run better than steps where lists are long. */
+void prover_bound_items(struct prover *prover, uint64_t items);
+
 /* Whether a list that is read in another order decides alike (reorder.h), after a run in this class that
  * proved the chains of that order equal to others. */
 struct order;
@@ -130,7 +134,7 @@ void prover_stop(struct prover *prover);
  * (prove.c, record).  *words: the length of all. */
 const uint32_t *prover_found(const struct prover *prover, size_t *words);
 /* The share of the packets that the last run proved, from 0 to 1; regions proved so far; rules looked at so
- * far, each once for each list that it was put in or taken from; bytes taken at most. */
+ * far, each once for each list that it was put in or taken from, or that was cut; bytes taken at most. */
 double prover_done(const struct prover *prover);
 uint64_t prover_regions(const struct prover *prover);
 uint64_t prover_looked_at(const struct prover *prover);

@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "search.h"
+
 enum { LONG = 128, OFTEN = 8, AXES = 4, LEAF = 8, DEEPEST = 200 };
 enum { MOST_FOUND = 8 }; /* one in so many rules: with more, reading all takes no longer */
 
@@ -240,27 +242,40 @@ static void build_index(struct residual *r, uint32_t chain, struct chain_index *
 
 /* ---- searching ---- */
 
-static bool meets(const struct span *hull, const struct span *sought, uint32_t axes)
+/* The region in each field of the index; NULL: all values, or what is left of them is not known. */
+struct sought {
+    const struct set *set[AXES];
+};
+
+static bool meets(const struct span *hull, const struct sought *sought, uint32_t axes)
 {
-    for (uint32_t axis = 0; axis < axes; axis++)
-        if (hull[axis].high < sought[axis].low || hull[axis].low > sought[axis].high)
+    for (uint32_t axis = 0; axis < axes; axis++) {
+        const struct set *set = sought->set[axis];
+        if (!set)
+            continue;
+        uint32_t at = lower_bound(set->ends + 1, 2, set->n, hull[axis].low);
+        if (at == set->n || set->ends[2 * (size_t)at] > hull[axis].high)
             return false;
+    }
     return true;
 }
 
-/* The region's hull in each field of the index; false when it restricts none by half. */
+/* What to search for; false when the region restricts no field by half. */
 static bool sought_of(const struct residual *r, const struct chain_index *index, uint32_t blocked,
-                      struct span *sought)
+                      struct sought *sought)
 {
     bool narrow = false;
     for (uint32_t axis = 0; axis < index->axes; axis++) {
         uint32_t dim = index->axis[axis];
         const struct set *set = r->region[dim];
-        sought[axis] = (struct span){0, UINT32_MAX};
+        sought->set[axis] = NULL;
         if (!set->n || (r->in.dim_states[dim] & blocked))
             continue;
-        sought[axis] = (struct span){set->ends[0], set->ends[2 * (size_t)set->n - 1]};
-        narrow |= sought[axis].high - sought[axis].low < r->in.dim_size[dim] / 2;
+        sought->set[axis] = set;
+        uint64_t size = 0;
+        for (size_t i = 0; i < set->n; i++)
+            size += set->ends[2 * i + 1] - set->ends[2 * i] + 1;
+        narrow |= size <= r->in.dim_size[dim] / 2;
     }
     return narrow;
 }
@@ -271,7 +286,7 @@ static int by_number(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static uint32_t search(const struct chain_index *index, const struct span *sought, uint32_t start,
+static uint32_t search(const struct chain_index *index, const struct sought *sought, uint32_t start,
                        uint32_t *rules)
 {
     uint32_t waiting[DEEPEST + 2], n = 0, found = 0, most = index->room / MOST_FOUND;
@@ -312,10 +327,10 @@ uint32_t chain_index_find(struct residual *r, uint32_t chain, uint32_t blocked, 
         return NONE;
     if (index->uses < OFTEN && ++index->uses == OFTEN)
         build_index(r, chain, index);
-    struct span sought[AXES];
-    if (!index->nodes || !sought_of(r, index, blocked, sought))
+    struct sought sought;
+    if (!index->nodes || !sought_of(r, index, blocked, &sought))
         return NONE;
-    return search(index, sought, start, rules);
+    return search(index, &sought, start, rules);
 }
 
 void chain_indexes_clear(struct residual *r)

@@ -140,7 +140,7 @@ static bool is_late(const struct prover *p)
 
 static enum prove_status out_of_budget(struct prover *p, int deep)
 {
-    if (p->end && p->steps > p->end)
+    if ((p->end && p->steps > p->end) || (p->items_end && p->items > p->items_end))
         return PROVE_TOO_DEEP;
     if (p->r.failed)
         return PROVE_NO_MEMORY;
@@ -160,13 +160,15 @@ static bool enters(const struct prover *p, const struct residual_list *list, siz
 }
 
 /* Inline the chain that the item surely enters; false when it enters none.  One that is proved equal to a
- * chain of the other program may wait (*proved* false): the other list may come to enter that chain, too. */
+ * chain of the other program may wait (*proved* false): the other list may come to enter that chain, too, but
+ * not by a rule that was left out of it. */
 static bool enter_chain(struct prover *p, struct residual_list *list, size_t at, bool proved)
 {
     if (!enters(p, list, at))
         return false;
     uint32_t chain = guarded_at(p, list, at)->arg, partner = p->r.in.chain_partner[chain];
-    if (!proved && partner != NONE && p->r.canon[partner] == chain && !p->r.touched[chain])
+    bool left_out = p->r.left_out != NONE && list->v[at].rule == p->altered[0];
+    if (!proved && partner != NONE && p->r.canon[partner] == chain && !p->r.touched[chain] && !left_out)
         return false;
     *list = residual_expand(&p->r, list, at);
     return true;
@@ -226,6 +228,7 @@ static enum prove_status cut(struct prover *p, struct residual_list *a, struct r
     uint32_t dim = r->in.test_dim[test];
     const struct set *set = r->region[dim];
     size_t top = r->top;
+    p->items += a->n + b->n;
     struct set *outside = residual_cut(r, set, test, false);
     size_t kept = r->top;
     struct set *inside = residual_cut(r, set, test, true);

@@ -35,6 +35,7 @@ struct prover {
     bool parted; /* an effect happened in one program alone, by these rules */
     uint32_t parted_a, parted_b;
     uint64_t regions, steps, end, bound; /* end: the step at which to give up, 0: none */
+    uint64_t items, items_end, items_bound; /* of lists that were cut; items_end: as end */
     double done, deadline, processor_deadline;
     volatile bool stopped;
     size_t class_top; /* top of the stack behind the sets of the class */

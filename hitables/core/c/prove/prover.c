@@ -73,6 +73,11 @@ void prover_bound(struct prover *p, uint64_t steps)
     p->bound = steps;
 }
 
+void prover_bound_items(struct prover *p, uint64_t items)
+{
+    p->items_bound = items;
+}
+
 enum prove_status prover_ordered(struct prover *p, const struct order *order)
 {
     return reorder_holds(&p->r, order, &p->stopped);
@@ -100,7 +105,7 @@ uint64_t prover_regions(const struct prover *p)
 
 uint64_t prover_looked_at(const struct prover *p)
 {
-    return p->r.looked_at;
+    return p->r.looked_at + p->items;
 }
 
 size_t prover_bytes(const struct prover *p)
@@ -108,7 +113,7 @@ size_t prover_bytes(const struct prover *p)
     return p->r.peak + residual_bytes(&p->r);
 }
 
-/* Read dim, count, low, high, ...; false when memory is exhausted. */
+/* Read dim, count, low, high, ... (dim NONE: each fact); false when memory is exhausted. */
 static bool read_sets(struct prover *p, const struct set **into, const uint32_t *words, size_t count)
 {
     for (size_t at = 0; at < count; at += 2 + 2 * (size_t)words[at + 1]) {
@@ -118,7 +123,10 @@ static bool read_sets(struct prover *p, const struct set **into, const uint32_t 
             return false;
         set->n = n;
         memcpy(set->ends, words + at + 2, 2 * (size_t)n * sizeof *set->ends);
-        into[words[at]] = set;
+        if (words[at] != NONE)
+            into[words[at]] = set;
+        for (uint32_t fact = FIELDS; words[at] == NONE && fact < p->r.in.dims; fact++)
+            into[fact] = set;
     }
     return true;
 }
@@ -353,7 +361,8 @@ enum prove_status prover_run(struct prover *p, uint32_t a, uint32_t b, uint32_t 
     if (p->r.failed)
         return PROVE_NO_MEMORY;
     p->end = p->bound ? p->steps + p->bound : 0;
+    p->items_end = p->items_bound ? p->items + p->items_bound : 0;
     status = prove(p, x, y, 1, 0);
-    p->end = 0;
+    p->end = p->items_end = 0;
     return status == PROVE_EQUAL && p->records ? PROVE_DIFFER : status;
 }
