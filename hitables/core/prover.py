@@ -282,7 +282,7 @@ class Prover:
 
     @property
     def rules_looked_at(self) -> int:
-        """Rules put in lists, copied with them, and held against cuts, by all runs: a measure of their work."""
+        """Rules put in lists, copied with them, and held against cuts, by all runs: their work."""
         return int(lib.prover_looked_at(self._handle))
 
     @property

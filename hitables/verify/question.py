@@ -11,9 +11,8 @@ Users: every engine, and all that reports their answers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 from hitables.errors import NotComparable, UnknownName
 from hitables.ir.choices import Equivalence, Malformed, choose
@@ -173,8 +172,8 @@ def _with_tables_of(program: Program, other: Program) -> Program:
 def chain_pairs(before: Program, after: Program, question: Question) -> list[tuple[str, str]]:
     """Table and chain of each pair of chains to compare, in the order of *before*.
 
-    NotComparable when the two cannot be compared: they are of two families, only one has a table, a chain or
-    an ipset, or neither has a table or chain of the question.
+    NotComparable when the two cannot be compared: they are of two families, only one has a table or a chain,
+    or neither has a table or chain of the question.
     """
     names = before.name, after.name
     if before.family is not after.family:
@@ -198,11 +197,6 @@ def chain_pairs(before: Program, after: Program, question: Question) -> list[tup
             pairs.append((table, chain))
     for chain in question.chains - {chain for _, chain in pairs}:
         raise UnknownName(f"there is no chain {chain} in {names[0]} or {names[1]}")
-    # If only verdicts count, the compiler may have removed every rule that reads a set.
-    sets_before, sets_after = _sets(before, asked), _sets(after, asked)
-    missing = frozenset[str]() if question.verdict_only else sets_before - sets_after
-    for name in sorted(missing | (sets_after - sets_before)):
-        _on_both(f"ipset {name}", [name in sets_before, name in sets_after], names)
     return pairs
 
 
@@ -210,28 +204,6 @@ def _on_both(name: str, present: list[bool], names: tuple[str, str]) -> None:
     if not all(present):
         where = f"only in {names[present.index(True)]}" if any(present) else "in neither rule set"
         raise NotComparable(f"{name} is {where}")
-
-
-def _sets(program: Program, tables: Set[str]) -> set[str]:
-    """The ipsets that the rules of *tables* name."""
-    sets: set[str] = set()
-    for table in program:
-        if table.name not in tables:
-            continue
-        rules = [rule for chain in table.chains for rule in chain.rules]
-        # Rules share equal matches and targets, so there are far fewer objects than rules.
-        for match in {id(match): match for rule in rules for match in rule.matches}.values():
-            if match.name == "set":
-                sets.update(_behind(match.words, "--match-set"))
-        for target in {id(rule.target): rule.target for rule in rules}.values():
-            if target is not None and target.name == "SET":
-                for option in ("--add-set", "--del-set", "--map-set"):
-                    sets.update(_behind(target.words, option))
-    return sets
-
-
-def _behind(words: tuple[str, ...], option: str) -> Iterator[str]:
-    return (after for word, after in pairwise(words) if word == option)
 
 
 def differs(before: Walk, after: Walk, may_drop: bool, verdict_only: bool = False) -> str | None:

@@ -57,6 +57,18 @@ def test_diff_lists_packets_lines_and_verdicts(files: dict[str, str]) -> None:
     assert "treat every packet the same" in run("diff", files["before"], files["tidy"], status=0).stdout
 
 
+def test_diff_tells_what_a_rule_with_a_new_ipset_changes(tmp_path: Path) -> None:
+    (tmp_path / "before").write_text(BEFORE)
+    (tmp_path / "after").write_text(
+        BEFORE.replace("-A INPUT", "-A INPUT -m set --match-set blocked src -j DROP\n-A INPUT", 1)
+    )
+    text = run("diff", str(tmp_path / "before"), str(tmp_path / "after"), status=1).stdout
+    assert (
+        '  any protocol from 10.0.0.0/8, where "set --match-set blocked src" holds\n'
+        "    was ACCEPT by line 5, now DROP by line 5  (1.5e+27 headers; also later fragments)"
+    ) in text
+
+
 def test_the_limit_of_diff_applies_to_the_text_only(files: dict[str, str]) -> None:
     short = run("diff", "--limit", "1", files["before"], files["after"], status=1).stdout
     assert "more changes (--limit)" in short

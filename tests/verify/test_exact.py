@@ -423,9 +423,6 @@ def test_what_cannot_be_compared_is_refused() -> None:
         exact.check(one, Program(Family.IPV6, one.tables), Question())
     with pytest.raises(HitablesError, match="table mangle is only in -"):
         exact.check(one, Program(Family.IPV4, (*one.tables, Table("mangle", ()))), Question())
-    named = Match("set", ("--match-set", "bad", "src"), Role.CONSTANT, "set bad src")
-    with pytest.raises(HitablesError, match="ipset bad is only in -"):
-        exact.check(one, program(rule(named, DROPS)), Question())
     with pytest.raises(Unsupported, match="a loop of jumps"):
         exact.check(one, program(rule(jump("A")), A=(rule(jump("A")),)), Question())
     with pytest.raises(Unsupported, match="there is no chain B"):
