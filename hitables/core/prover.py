@@ -167,7 +167,8 @@ class Mismatch(NamedTuple):
     rules      rule of each program at which they part; None: the end of the chain
     extra      rule of each program that had an effect in that program only, before; None: none had
     same_rest  what follows those effects is the same
-    sets       by dimension and number of writes before: low, high, low, high, ... as coordinates
+    sets       by dimension and number of writes before: low, high, low, high, ... as coordinates; facts that
+               may hold or not are left out
     answers    key of each match with memory that was asked so far, and whether it held
     """
 
@@ -218,11 +219,15 @@ class Prover:
         """What the last run recorded."""
         size = ffi.new("size_t *")
         start = lib.prover_found(self._handle, size)
-        words: list[int] = ffi.unpack(start, size[0]) if size[0] else []
+        if not size[0]:
+            return
+        words = np.frombuffer(ffi.buffer(start, 4 * size[0]), np.uint32).copy()
         at = 0
+        known: dict[tuple[int, ...], tuple[int, ...]] = {}
         while at < len(words):
-            yield _mismatch(words, at)
-            at += words[at]
+            after = at + int(words[at])
+            yield _mismatch(words[at:after].tolist(), known)
+            at = after
 
     def bound(self, steps: int) -> None:
         """End each run as TOO_DEEP after *steps* steps; 0: no bound."""
@@ -308,16 +313,20 @@ def _pointers(arrays: MatchArrays | ChainArrays | Order) -> dict[str, Any]:
     }
 
 
-def _mismatch(words: list[int], at: int) -> Mismatch:
-    """The record that starts at *at*: its length, four rules, a flag, sets, answers."""
-    rules = [None if word == NONE else word for word in words[at + 1 : at + 5]]
+def _mismatch(words: list[int], known: dict[tuple[int, ...], tuple[int, ...]]) -> Mismatch:
+    """A record: its length, four rules, a flag, sets, answers.
+
+    *known*: the ends of sets that earlier records have, as most have the same few.
+    """
+    rules = [None if word == NONE else word for word in words[1:5]]
     sets: dict[tuple[int, int], tuple[int, ...]] = {}
-    here = at + 7
-    for _ in range(words[at + 6]):
+    here = 7
+    for _ in range(words[6]):
         dim, epoch, pairs = words[here : here + 3]
-        sets[dim, epoch] = tuple(words[here + 3 : here + 3 + 2 * pairs])
+        ends = tuple(words[here + 3 : here + 3 + 2 * pairs])
+        sets[dim, epoch] = known.setdefault(ends, ends)
         here += 3 + 2 * pairs
     events = words[here + 1 : here + 1 + 2 * words[here]]
     # An event is a key and a bit: whether the memory is the rule's own.
     answers = tuple((events[i] >> 1, bool(events[i + 1])) for i in range(0, len(events), 2))
-    return Mismatch((rules[0], rules[1]), (rules[2], rules[3]), bool(words[at + 5]), sets, answers)
+    return Mismatch((rules[0], rules[1]), (rules[2], rules[3]), bool(words[5]), sets, answers)

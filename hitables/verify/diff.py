@@ -17,7 +17,7 @@ Users: the command `hitables diff` and report/diff.py.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -33,6 +33,7 @@ from hitables.ir.semantics import Walk
 
 from .encoding import RuleRef
 from .exact import Comparison, Region, Tell, comparisons
+from .join_boxes import Box, join
 from .packet_classes import PacketClass
 from .question import Question, Undecided, with_all_tables
 from .rules_for_packet import LongChains
@@ -41,9 +42,7 @@ from .rules_for_packet import LongChains
 MOST = 4_000
 
 WHOLE, FRAGMENTS, BROKEN = "whole", "later fragments", "broken headers"
-
-Ends = tuple[int, ...]  # low, high, low, high, ... as coordinates
-Box = tuple[Ends, ...]  # by dimension
+HOLDS, EITHER_WAY = (1, 1), (0, 1)  # coordinates of a fact
 
 
 @dataclass(frozen=True)
@@ -214,10 +213,11 @@ class Area:
 
 def areas(comparison: Comparison, regions: list[Region]) -> Iterator[Area]:
     """Regions with one explanation as areas, as few as they can be joined to."""
-    dims = len(Field) + len(comparison.tables.encoding.facts)
+    facts = range(len(Field), len(Field) + len(comparison.tables.encoding.facts))
     hook = hook_box(comparison.chain, comparison.tables.family)
     kind = _kind(regions[0].packets)
-    for box in join({tuple(region.sets[dim, 0] for dim in range(dims)) for region in regions}):
+    boxes = ({dim: ends for (dim, epoch), ends in region.sets.items() if not epoch} for region in regions)
+    for box in join(boxes, dict.fromkeys(facts, EITHER_WAY)):
         values = _values(comparison, box, hook, kind)
         macs = comparison.tables.encoding.matches.tests.coordinates[Field.MAC]
         _, no_mac = macs.values(box[Field.MAC])
@@ -267,32 +267,6 @@ def _deciding_line(walk: Walk) -> int:
 # ---- boxes ----
 
 
-def join(boxes: Iterable[Box]) -> list[Box]:
-    """Fewer boxes with the same points: boxes that differ in one dimension only become one.
-
-    The boxes must be disjoint.
-    """
-    current = list(boxes)
-    while True:
-        count = len(current)
-        for dim in range(len(current[0]) if current else 0):
-            if len({box[dim] for box in current}) == 1:
-                continue
-            groups: dict[Box, list[Ends]] = {}
-            for box in current:
-                groups.setdefault((*box[:dim], *box[dim + 1 :]), []).append(box[dim])
-            current = [(*rest[:dim], _union(parts), *rest[dim:]) for rest, parts in groups.items()]
-        if len(current) == count:
-            return current
-
-
-def _union(parts: list[Ends]) -> Ends:
-    if len(parts) == 1:
-        return parts[0]
-    pairs = (pair for ends in parts for pair in zip(ends[::2], ends[1::2], strict=True))
-    return tuple(end for pair in Values.of(*pairs).pairs for end in pair)
-
-
 def _values(comparison: Comparison, box: Box, hook: Mapping[Field, Values], kind: str) -> dict[Field, Values]:
     """The values of the fields that the box restricts."""
     coordinates, family = comparison.tables.encoding.matches.tests.coordinates, comparison.tables.family
@@ -311,11 +285,9 @@ def _values(comparison: Comparison, box: Box, hook: Mapping[Field, Values], kind
 
 def _facts(comparison: Comparison, box: Box) -> tuple[tuple[str, bool], ...]:
     """The facts that have one truth value in the box."""
-    truths = {(0, 0): False, (1, 1): True}
     keys = comparison.tables.encoding.facts
-    return tuple(
-        (key, truths[ends]) for key, ends in zip(keys, box[len(Field) :], strict=True) if ends in truths
-    )
+    dims = sorted(dim for dim in box if dim >= len(Field))
+    return tuple((keys[dim - len(Field)], box[dim] == HOLDS) for dim in dims)
 
 
 def _headers(comparison: Comparison, box: Box) -> int:

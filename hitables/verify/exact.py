@@ -111,7 +111,8 @@ def comparisons(before: Program, after: Program, question: Question) -> Iterator
 class Region:
     """Packets that two chains treat differently, all in the same way.
 
-    sets       by dimension and number of writes before: low, high, low, high, ... as coordinates
+    sets       by dimension and number of writes before: low, high, low, high, ... as coordinates; facts that
+               may hold or not are left out
     answers    keys of the matches with memory that were asked so far, and whether they held
     rules      the rules at which the two programs part; None: the end of the chain
     extra      rules that had an effect in one program only, before that; None: none had

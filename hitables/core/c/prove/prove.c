@@ -90,23 +90,33 @@ static bool put_words(struct prover *p, const uint32_t *words, size_t count)
     return true;
 }
 
+/* Whether the set restricts nothing that a reader of the record needs: a fact that may hold or not. */
+static bool is_open_fact(uint32_t dim, const struct set *set)
+{
+    return dim >= FIELDS && set->n == 1 && set->ends[0] == 0 && set->ends[1] == 1;
+}
+
 static bool put_set(struct prover *p, uint32_t dim, uint32_t epoch, const struct set *set)
 {
+    if (is_open_fact(dim, set))
+        return true;
+    p->differences[p->sets_at]++;
     uint32_t head[] = {dim, epoch, set->n};
     return put_words(p, head, 3) && put_words(p, set->ends, 2 * (size_t)set->n);
 }
 
 /* Append a record: length, rule of a, rule of b (NONE: the end of the list), rules of a and of b whose
  * effect happened in one program alone (NONE: none), whether the rest is the same, number of sets, sets
- * (dim, epoch, n, low, high, ...), number of evaluations, (key << 1 | memory of the rule itself,
- * answer)... */
+ * (dim, epoch, n, low, high, ...; facts that may hold or not are left out), number of evaluations,
+ * (key << 1 | memory of the rule itself, answer)... */
 static enum prove_status record(struct prover *p, uint32_t rule_a, uint32_t rule_b, bool same_rest)
 {
     size_t start = p->differences_n;
     uint32_t head[] = {
-        0, rule_a, rule_b, p->parted_a, p->parted_b, same_rest, (uint32_t)(p->r.in.dims + p->history_n),
+        0, rule_a, rule_b, p->parted_a, p->parted_b, same_rest, 0,
     };
     bool fine = put_words(p, head, sizeof head / sizeof *head);
+    p->sets_at = p->differences_n - 1;
     for (size_t h = 0; fine && h < p->history_n; h++)
         fine = put_set(p, p->history[h].dim, p->history[h].epoch, p->history[h].set);
     for (uint32_t dim = 0; fine && dim < p->r.in.dims; dim++)

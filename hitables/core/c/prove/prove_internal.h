@@ -20,6 +20,7 @@ struct prover {
     struct residual r;
     const struct set **first;       /* [dims] what the class allows */
     uint32_t *epoch;                /* [dims] writes so far */
+    size_t sets_at;                 /* place in differences[]: the number of sets of the last record */
     struct past_set *log, *history; /* sets to restore; sets before each write */
     size_t log_n, log_room, history_n, history_room;
     uint32_t *outcomes;             /* key, answer, ... of the evaluations so far */

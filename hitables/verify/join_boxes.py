@@ -1,0 +1,81 @@
+"""Fewer boxes with the same points: boxes that differ in one dimension only become one.
+
+Idea: a box has a sum of the hashes of its sides.  Without the hash of one side, boxes that agree in all
+others have equal sums; so boxes are grouped by sum, and those of a group compared.  A side that spans its
+dimension is left out, so that a box costs the sides that restrict it, of however many dimensions there are.
+
+Invariant: the boxes are disjoint.  So a box that spans a dimension agrees in all others with no box that does
+not.
+
+Cost: for each round, the number of boxes times that of dimensions, and the sides of all boxes.
+
+Users: diff.py, and by it reach.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from hitables.ir.intervals import Values
+
+Ends = tuple[int, ...]  # low, high, low, high, ... as coordinates
+Box = Mapping[int, Ends]  # by dimension
+_Summed = tuple[int, dict[int, Ends]]  # the sum of the hashes of its sides, and the box
+
+
+def join(boxes: Iterable[Box], spans: Mapping[int, Ends]) -> list[Box]:
+    """Boxes with the points of *boxes*, which are disjoint.
+
+    spans  sides that boxes do not have, by dimension: all of its coordinates
+    """
+    distinct = {frozenset(box.items()): dict(box) for box in boxes}
+    current = [(sum(map(hash, box.items())), box) for box in distinct.values()]
+    dims = sorted(set[int]().union(*distinct.values()))
+    while True:
+        count = len(current)
+        for dim in dims:
+            current = _joined_along(dim, current, spans.get(dim))
+        if len(current) == count:
+            return [box for _, box in current]
+
+
+def _joined_along(dim: int, boxes: list[_Summed], span: Ends | None) -> list[_Summed]:
+    groups: list[list[_Summed]] = []
+    by_rest: dict[int, list[list[_Summed]]] = {}
+    for total, box in boxes:
+        side = box.get(dim)
+        if side is None:
+            groups.append([(total, box)])
+            continue
+        alike = by_rest.setdefault(total - hash((dim, side)), [])
+        for group in alike:
+            if _agree(group[0][1], box, dim):
+                group.append((total, box))
+                break
+        else:
+            groups.append([(total, box)])
+            alike.append(groups[-1])
+    return [group[0] if len(group) == 1 else _as_one(dim, group, span) for group in groups]
+
+
+def _agree(one: Mapping[int, Ends], other: Mapping[int, Ends], but: int) -> bool:
+    """Whether both have the same sides in all dimensions but one."""
+    return len(one) == len(other) and all(other.get(dim) == side for dim, side in one.items() if dim != but)
+
+
+def _as_one(dim: int, group: list[_Summed], span: Ends | None) -> _Summed:
+    """The box of those that agree in all dimensions but *dim*."""
+    total, first = group[0]
+    box = dict(first)
+    total -= hash((dim, box[dim]))
+    side = _union([each[dim] for _, each in group])
+    if side == span:
+        del box[dim]
+        return total, box
+    box[dim] = side
+    return total + hash((dim, side)), box
+
+
+def _union(sides: list[Ends]) -> Ends:
+    pairs = (pair for side in sides for pair in zip(side[::2], side[1::2], strict=True))
+    return tuple(end for pair in Values.of(*pairs).pairs for end in pair)
