@@ -146,6 +146,8 @@ class TableProver:
 
     def run(self, chain: str, packets: PacketClass, limit: int) -> tuple[Status, list[Region]]:
         """Compare the two chains for packets of a class: a status, and up to *limit* regions that differ."""
+        if self.deadline.is_over():
+            return Status.NO_TIME, []
         status = self._run(chain, packets, limit)
         if status == Status.PAIRS:
             # The pairs of rules with memory included rules that may be unreachable.  Run again from the first

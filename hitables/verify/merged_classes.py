@@ -242,6 +242,8 @@ class MergedClasses:
         return self.lists if leave_out else self.whole_lists
 
     def _run(self, group: ClassGroup, chain: str, prover: Prover, chains: tuple[int, int]) -> Status:
+        if self.deadline.is_over():
+            return Status.NO_TIME
         backend, packets = group.members[0]
         encoding = self.readings[backend]
         words, _ = encoding.class_words(packets, group.may_drop)

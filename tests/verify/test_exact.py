@@ -32,7 +32,7 @@ from support.small_programs import (
 )
 
 import hitables
-from hitables.core.prover import Status
+from hitables.core.prover import Prover, Status
 from hitables.errors import HitablesError, Unsupported
 from hitables.ir import semantics
 from hitables.ir.fields import TCP, UDP, Family, Field, Fragment
@@ -415,6 +415,18 @@ def test_it_can_be_stopped() -> None:
     assert status in (Status.STOPPED, Status.DIFFER)
     # A stop may come before the run begins; the run must still end.
     assert pair.run("INPUT", pair.classes[0], 10**9)[0] == Status.STOPPED
+
+
+def test_no_run_begins_when_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine looks at its clock now and then, and may answer before."""
+
+    def run(*_: object, **__: object) -> Status:
+        return Status.EQUAL
+
+    monkeypatch.setattr(Prover, "run", run)
+    one, other = program(rule(source(1, 2), DROPS)), program(rule(source(1, 3), DROPS))
+    for after in (one, other):
+        assert isinstance(exact.check(one, after, Question(timeout=1e-6)), Undecided)
 
 
 def test_what_cannot_be_compared_is_refused() -> None:
