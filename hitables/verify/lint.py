@@ -310,7 +310,7 @@ class _TableLinter:
 
     def _box_of_acts(self, at: _RuleAt) -> MatchBox:
         entry = self.entry[at.chain.name]
-        return MatchBox(at.rule.matches, self.written, self.family, entry, may_ask=True)
+        return MatchBox(at.rule.matches, self.written, self.family, entry, may_act=True)
 
     # ---- why ----
 

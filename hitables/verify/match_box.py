@@ -47,13 +47,11 @@ class PacketSet(NamedTuple):
 
 
 class MatchBox:
-    """Where a packet must be, in a class, for a rule with these matches to do anything to it.
-
-    The rule matches the packet, or one of its matches drops it.
+    """Where a packet must be, in a class, for all of these matches to hold, or to be dropped by -p.
 
     written     what the table may change: a test of it restricts no packet as it enters
     entry       tests that all packets pass on their way to the rule (`entry_tests`)
-    may_ask     the rule also does something where a match asks a memory or chance
+    may_act     or for one of them to do more than hold or not: to drop it, or to ask a memory or chance
     """
 
     def __init__(
@@ -63,10 +61,10 @@ class MatchBox:
         family: Family,
         entry: Mapping[Field, Values] = NOWHERE,
         *,
-        may_ask: bool = False,
+        may_act: bool = False,
     ) -> None:
         self.matches, self.written, self.family, self.entry = matches, written, family, entry
-        self.may_ask = may_ask
+        self.may_act = may_act
 
     def of(self, packets: PacketClass, backend: Backend, root: str) -> PacketSet | None:
         """The packets of the class at *root* ("": anywhere); None: there are none."""
@@ -83,7 +81,9 @@ class MatchBox:
                 return None
         facts, expected = [], []
         for match in self.matches:
-            if _may_drop(match, packets, backend) or (self.may_ask and match.role > Role.CONSTANT):
+            if packets.cut_short and match.is_protocol:
+                break
+            if self.may_act and (match.role > Role.CONSTANT or _may_drop(match, packets, backend)):
                 break
             native = match.native and backend is Backend.NFT
             if packets.later and match.needs and not native:
@@ -106,8 +106,6 @@ class MatchBox:
 
 def _may_drop(match: Match, packets: PacketClass, backend: Backend) -> bool:
     """Whether the match may drop packets of the class, whatever it tests."""
-    if packets.cut_short and match.is_protocol:
-        return True
     if match.option and packets.bad_offset:
         return True
     if not match.needs or (match.native and backend is Backend.NFT):

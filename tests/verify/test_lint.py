@@ -74,6 +74,14 @@ def test_the_packets_that_callers_let_through_decide() -> None:
     assert flaw.why == "no packet that reaches services can match it"
 
 
+def test_a_rule_behind_one_that_covers_it_may_still_drop_malformed_packets() -> None:
+    kept = "-A INPUT -m conntrack --ctstate ESTABLISHED -j ACCEPT\n-A INPUT -p udp -j ACCEPT\n"
+    rules = kept.replace("udp", "udp --sport 53 -m state --state ESTABLISHED")
+    for last, why in (("-A INPUT -j DROP\n", ""), ("-A INPUT -j REJECT\n", DROPS)):
+        found = [flaw for flaw in flaws(rules + last) if flaw.line == 6]
+        assert [(flaw.kind, flaw.covering, flaw.why) for flaw in found] == [(NEVER, (5,), why)]
+
+
 def test_a_protocol_match_drops_packets_that_hide_it_in_legacy_ipv6() -> None:
     text = "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -s ::/1 -j DROP\n-A INPUT -p udp -j ACCEPT\nCOMMIT\n"
     program = hitables.read(text, family=Family.IPV6)
@@ -180,8 +188,10 @@ def test_exactly_the_removable_rules_are_reported(rng: random.Random) -> None:
 def test_the_packets_that_a_rule_is_examined_for_change_no_answer(drawn: Program) -> None:
     """All packets for each rule; those that it may affect; single packets and short runs first."""
 
-    def all_packets(box: MatchBox, packets: PacketClass, backend: Backend, root: str) -> PacketSet:
-        return PacketSet(hook_box(root, box.family))
+    def all_packets(box: MatchBox, packets: PacketClass, backend: Backend, root: str) -> PacketSet | None:
+        return PacketSet(hook_box(root, box.family)) if box.may_act else of(box, packets, backend, root)
+
+    of = MatchBox.of
 
     program = numbered(drawn)
     found = [[flaw[:4] for flaw in map(astuple, found_by(program))]]
