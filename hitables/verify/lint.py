@@ -7,7 +7,8 @@ removed together, and of two rules of which either could be removed only one is 
 Invariant: exact, as the prover is: for every packet, as every backend in question reads it.
 
 Cost: two runs of the prover per rule, class of packets, backend and built-in chain: on one packet, then on
-the box of the rule and of the ways to its chain.  A run reads the rules that its packets may match, and the
+those that may reach and match the rule.  Where that run takes long, MOST_POINTS packets are tried before it is
+made whole.  A run reads the rules that its packets may match, and the
 chains on the ways: chains that nest deep cost their number for each rule.
 
 Users: the command `hitables lint` and report/lint.py.

@@ -75,8 +75,10 @@ def test_the_packets_that_callers_let_through_decide() -> None:
 
 
 def test_a_rule_behind_one_that_covers_it_may_still_drop_malformed_packets() -> None:
-    kept = "-A INPUT -m conntrack --ctstate ESTABLISHED -j ACCEPT\n-A INPUT -p udp -j ACCEPT\n"
-    rules = kept.replace("udp", "udp --sport 53 -m state --state ESTABLISHED")
+    rules = (
+        "-A INPUT -m conntrack --ctstate ESTABLISHED -j ACCEPT\n"
+        "-A INPUT -p udp --sport 53 -m state --state ESTABLISHED -j ACCEPT\n"
+    )
     for last, why in (("-A INPUT -j DROP\n", ""), ("-A INPUT -j REJECT\n", DROPS)):
         found = [flaw for flaw in flaws(rules + last) if flaw.line == 6]
         assert [(flaw.kind, flaw.covering, flaw.why) for flaw in found] == [(NEVER, (5,), why)]

@@ -72,7 +72,8 @@ struct prover *prover_new(const struct prove_input *input, size_t memory);
 void prover_free(struct prover *prover);
 
 /* Select a class, in which the runs that follow read the rules.  sets: restricted sets of dimensions, as
- * dim, count, low, high, ... (*words* in all); they hold until the next class. */
+ * dim, count, low, high, ... (*words* in all; dim UINT32_MAX: all dimensions behind the fields, which later
+ * sets may restrict otherwise); they hold until the next class. */
 enum prove_status prover_enter(struct prover *prover, const struct prove_class *class, const uint32_t *sets,
                                size_t words);
 
