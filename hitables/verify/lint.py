@@ -7,9 +7,9 @@ removed together, and of two rules of which either could be removed only one is 
 Invariant: exact, as the prover is: for every packet, as every backend in question reads it.
 
 Cost: two runs of the prover per rule, class of packets, backend and built-in chain: on one packet, then on
-those that may reach and match the rule.  Where that run takes long, MOST_POINTS packets are tried before it is
-made whole.  A run reads the rules that its packets may match, and the
-chains on the ways: chains that nest deep cost their number for each rule.
+those that may reach and match the rule.  Where that run takes long, MOST_POINTS packets are tried before it
+is made whole.  A run reads the rules that its packets may match, and the chains on the ways: chains that nest
+deep cost their number for each rule.
 
 Users: the command `hitables lint` and report/lint.py.
 """
@@ -23,7 +23,6 @@ from random import Random
 
 from hitables.core.prover import NONE, Alteration, Prover, Run, Status
 from hitables.ir.fields import Field, top
-from hitables.ir.hooks import Box
 from hitables.ir.intervals import Values
 from hitables.ir.marker import is_marker
 from hitables.ir.packet import Backend
@@ -339,17 +338,18 @@ class _TableLinter:
         each, inside = first
         earlier = [at.chain.rules[index] for index in self._met(each, at, at.number, inside)]
         ending = [rule for rule in earlier if _is_removable(rule)]
-        whole = [rule for rule in ending[-1:] if self._covers(rule, inside.box)]
+        whole = [rule for rule in ending[-1:] if self._covers(rule, inside)]
         covering = whole or ending
         why = "" if covering else f"no packet that reaches {chain} can match it"
         return Flaw(NEVER, self.table.name, chain, line, tuple(rule.line for rule in covering), why)
 
-    def _covers(self, rule: Rule, box: Box) -> bool:
-        if any(match.role is not Role.SPACE or match.either for match in rule.matches):
+    def _covers(self, rule: Rule, inside: PacketSet) -> bool:
+        holds = (match.role is Role.SPACE or match.key in inside.facts for match in rule.matches)
+        if not all(holds) or any(match.either for match in rule.matches):
             return False
         full = {field: Values(((0, top(field, self.family)),)) for field in Field}
         tests = (test for match in rule.matches for test in match.tests)
-        return all(test.values.covers(box.get(test.field, full[test.field])) for test in tests)
+        return all(test.values.covers(inside.box.get(test.field, full[test.field])) for test in tests)
 
     def _deciding_lines(self, at: _RuleAt) -> tuple[int, ...]:
         """Lines of the later rules of its chain that decide its packets instead."""

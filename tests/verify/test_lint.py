@@ -55,6 +55,12 @@ def test_a_rule_behind_one_that_covers_it_never_matches() -> None:
     assert summary(rules) == [(NEVER, 6, (5,))]
 
 
+def test_a_rule_that_asks_the_same_mark_covers_it_alone() -> None:
+    marked = "-m mark --mark 5 -j ACCEPT\n"
+    rules = f"-A INPUT -s 11.0.0.0/8 -j DROP\n-A INPUT {marked}-A INPUT -s 10.0.0.0/7 {marked}"
+    assert summary(rules) == [(NEVER, 7, (6,))]
+
+
 def test_rules_that_cover_together_are_all_listed() -> None:
     rules = "-A INPUT -s 10.0.0.0/9 -j ACCEPT\n-A INPUT -s 10.128.0.0/9 -j REJECT\n-A INPUT -s 10.0.0.0/8 -j LOG\n"
     assert summary(rules) == [(NEVER, 7, (5, 6))]
