@@ -19,12 +19,9 @@ from hitables.ir.program import Program
 from hitables.ir.rule import Rule
 
 from .chain_names import Names
-from .edits import Edit, Key, Op, line, rule_key
-from .layout import ChainId, tree_chains
+from .edits import Count, Edit, Key, Op, line, rule_key
+from .layout import ChainId
 from .planner import Plan
-from .state import State
-
-Count = tuple[int, int]  # packets, bytes
 
 
 @dataclass(slots=True)
@@ -53,7 +50,7 @@ def counting_chains(plan: Plan) -> set[ChainId]:
     if plan.folds:
         for table in {edit.table for edit in plan.edits}:
             for state in (plan.before, plan.after):
-                chains |= {(table, chain) for chain in owners(state, table)}
+                chains |= {(table, chain) for chain in state.owners(table)}
     return {(table, chain) for table, chain in chains if _has_chain(plan.before.loaded, table, chain)}
 
 
@@ -68,7 +65,7 @@ def counted_text(plan: Plan, kernel: Program) -> str:
     """
     if not kernel.tables:
         return plan.text
-    counts: dict[int, Count] = {}
+    counts = dict(plan.counts)
     more: dict[str, list[str]] = defaultdict(list)
     tables = dict.fromkeys(edit.table for edit in plan.edits)
     for table in tables:
@@ -85,6 +82,10 @@ def counted_text(plan: Plan, kernel: Program) -> str:
 
 def _has_table(program: Program, name: str) -> bool:
     return any(table.name == name for table in program)
+
+
+def _sum(one: Count, other: Count) -> Count:
+    return one[0] + other[0], one[1] + other[1]
 
 
 class _Carrying:
@@ -109,9 +110,9 @@ class _Carrying:
                     _Copy(rule, (rules[at].counters if is_same else None) or (0, 0))
                     for at, rule in enumerate(chain.rules)
                 ]
-        after = owners(plan.after, table)
-        self.unreachable = owners(plan.before, table).keys() - after.keys()
-        self.owners = owners(plan.before, table) | after
+        before_owners, after_owners = plan.before.owners(table), plan.after.owners(table)
+        self.unreachable = before_owners.keys() - after_owners.keys()
+        self.owners = before_owners | after_owners
 
     def run(self, counts: dict[int, Count], more: list[str]) -> None:
         """Add the count of each edit's rule to *counts*; to *more*, lines that set counts of other copies."""
@@ -123,15 +124,15 @@ class _Carrying:
                 self.delete(name, copy)
         for _, copy, key in self.remaining():
             if copy.edit is not None and key in self.to_set:
-                counts[copy.edit] = self.to_set.pop(key)
+                counts[copy.edit] = _sum(copy.count, self.to_set.pop(key))
         if not self.to_set:
             return
         after = self.plan.after.loaded.table(self.table)
         for (name, at), copy, key in self.remaining():
             if key in self.to_set:
-                packets, size = self.to_set.pop(key)
+                packets, size = _sum(copy.count, self.to_set.pop(key))
                 edit = Edit(Op.REPLACE, self.table, name, at, after[name].rules[at])
-                more.append(f"[{packets + copy.count[0]}:{size + copy.count[1]}] {line(edit)}")
+                more.append(f"[{packets}:{size}] {line(edit)}")
 
     def apply(self, number: int, edit: Edit) -> None:
         copies = self.chains.setdefault(edit.chain, [])
@@ -143,15 +144,14 @@ class _Carrying:
             self.delete(edit.chain, copies.pop(edit.at))
         if edit.rule is not None:
             at = len(copies) if edit.op is Op.APPEND else edit.at
-            copies.insert(at, _Copy(edit.rule, (0, 0), number))
+            copies.insert(at, _Copy(edit.rule, self.plan.counts.get(number, (0, 0)), number))
 
     def delete(self, chain: str, copy: _Copy) -> None:
         target = copy.rule.target
         if copy.count == (0, 0) or (target is not None and self.names.is_generated(target.name)):
             return
         key = self.key(chain, copy)
-        packets, size = self.to_set.get(key, (0, 0))
-        self.to_set[key] = packets + copy.count[0], size + copy.count[1]
+        self.to_set[key] = _sum(self.to_set.get(key, (0, 0)), copy.count)
 
     def key(self, chain: str, copy: _Copy) -> tuple[str, Key]:
         return self.owners.get(chain, chain), rule_key(copy.rule)
@@ -161,17 +161,3 @@ class _Carrying:
         for name, copies in self.chains.items():
             for at, copy in enumerate(copies):
                 yield (name, at), copy, self.key(name, copy)
-
-
-def owners(state: State, table: str) -> dict[str, str]:
-    """By generated chain of *table*: the chain of the list that it belongs to."""
-    if not _has_table(state.loaded, table):
-        return {}
-    loaded = state.loaded.table(table)
-    names = Names(state.settings.prefix, ())
-    owners: dict[str, str] = {}
-    for (where, chain), layout in state.layouts.items():
-        if where == table:
-            chains = tree_chains(loaded, layout, names) | layout.fixed_chains()
-            owners.update(dict.fromkeys(chains, chain))
-    return owners

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from hitables.emit.text import rule_text
@@ -51,6 +51,7 @@ class Edit:
 # Equality of rules.
 
 Key = tuple[tuple[Hashable, ...], str]
+Count = tuple[int, int]  # packets, bytes
 
 
 def rule_key(rule: Rule) -> Key:
@@ -140,7 +141,7 @@ def _apply_one(edit: Edit, chains: dict[str, Chain], rules: dict[tuple[str, str]
 
 
 def line(edit: Edit) -> str:
-    """The edit as an iptables command, without the table."""
+    """The edit as an iptables command, without the table and the counters of its rule."""
     chain = quote(edit.chain)
     if edit.op in (Op.NEW, Op.FLUSH, Op.REMOVE):
         return f"{edit.op.value} {chain}"
@@ -156,11 +157,16 @@ def line(edit: Edit) -> str:
     return f"{edit.op.value} {chain}{position}{append[len(f'-A {chain}') :]}"
 
 
-def text(edits: Iterable[Edit]) -> str:
-    """The edits as text for `iptables-restore --noflush`; "" if there are none."""
+def text(edits: Iterable[Edit], counts: Mapping[int, Count] | None = None) -> str:
+    """The edits as text for `iptables-restore --noflush`; "" if there are none.
+
+    *counts*: by index in *edits*, the count with which its rule begins; that of others is zero.
+    """
     by_table: dict[str, list[str]] = {}
-    for edit in edits:
-        by_table.setdefault(edit.table, []).append(line(edit))
+    for number, edit in enumerate(edits):
+        count = counts.get(number) if counts else None
+        printed = f"{line(edit)} -c {count[0]} {count[1]}" if count else line(edit)
+        by_table.setdefault(edit.table, []).append(printed)
     return "".join(f"*{table}\n" + "\n".join(lines) + "\nCOMMIT\n" for table, lines in by_table.items())
 
 

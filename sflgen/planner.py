@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from hitables.analyse.callgraph import check_loops, levels_above
@@ -27,9 +27,10 @@ from hitables.ir.rule import Kind, Rule
 from hitables.parse.iptables import read
 
 from .deciding import relying
-from .edits import Edit, Op, apply, jumps_to
+from .edits import Count, Edit, Op, apply, jumps_to
 from .edits import text as text_of
 from .entries import is_crowded
+from .given_counts import given_counts
 from .grow import Loaded, grow
 from .layout import ChainId, ChainLayout, fixed_chains, unreachable_chains
 from .nesting import depth_limit
@@ -52,6 +53,7 @@ class Plan:
     chosen            for each update (and each fold) of a chain: table, chain, strategy
     deleted_in_place  a rule was deleted from a tree where it was, which is right only if proved
     hot               hot rules that it inserts or withdraws, each with table and chain of the list
+    counts            by index in edits: the count with which the rule begins, if not with zero
     """
 
     before: State
@@ -61,11 +63,12 @@ class Plan:
     chosen: tuple[tuple[str, str, Strategy], ...]
     deleted_in_place: bool = False
     hot: tuple[tuple[ChainId, Rule], ...] = ()
+    counts: Mapping[int, Count] = field(default_factory=dict)
 
     @cached_property
     def text(self) -> str:
         """The patch, for `iptables-restore --noflush` of the state's backend."""
-        return text_of(self.edits)
+        return text_of(self.edits, self.counts)
 
     @property
     def folds(self) -> bool:
@@ -81,7 +84,13 @@ def merged(plans: Sequence[Plan]) -> Plan:
         tuple(itertools.chain.from_iterable(getattr(each, part) for each in plans))
         for part in ("updates", "edits", "chosen", "hot")
     )
-    return Plan(plans[0].before, plans[-1].after, updates, edits, chosen, hot=hot)
+    starts = itertools.accumulate((len(each.edits) for each in plans), initial=0)
+    counts = {
+        start + number: count
+        for start, each in zip(starts, plans, strict=False)
+        for number, count in each.counts.items()
+    }
+    return Plan(plans[0].before, plans[-1].after, updates, edits, chosen, hot=hot, counts=counts)
 
 
 def plan_unproved(
@@ -185,8 +194,8 @@ class Planner:
             version=plan.state.version + 1,
         )
         edits, chosen = tuple(plan.edits), tuple(plan.chosen)
-        hot = tuple(plan.hot)
-        return Plan(plan.state, after, tuple(updates), edits, chosen, plan.deleted_in_place, hot)
+        hot, counts = tuple(plan.hot), given_counts(after, updates, edits)
+        return Plan(plan.state, after, tuple(updates), edits, chosen, plan.deleted_in_place, hot, counts)
 
     def check_allowed(self, edit: Edit) -> None:
         settings = self.plan.settings

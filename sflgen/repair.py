@@ -25,7 +25,6 @@ from hitables.ir.program import Chain, Program
 from hitables.ir.rule import Rule
 
 from .chain_names import Names
-from .counters import owners
 from .edits import Edit, Op, empty_table, jumps_to, line, rule_key
 from .edits import text as text_of
 from .kernel import Kernel
@@ -183,7 +182,7 @@ class _Rows:
     @classmethod
     def of(cls, state: State, table: str, name: str, others: dict[tuple[str, str], _Rows]) -> _Rows:
         loaded = _chain(state.loaded, table, name)
-        owner = owners(state, table).get(name, name)
+        owner = state.owners(table).get(name, name)
         same = next(
             (
                 each.listed

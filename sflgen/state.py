@@ -16,7 +16,8 @@ from hitables.ir.program import Program
 from hitables.verify.question import Question
 
 from .cache import Cache
-from .layout import ChainId, ChainLayout, EntryChain
+from .chain_names import Names
+from .layout import ChainId, ChainLayout, EntryChain, tree_chains
 from .settings import Settings
 
 
@@ -51,6 +52,19 @@ class State:
         """The chains whose trees had more than `max_updates` updates since they were grown."""
         allows = self.settings.allows
         return [chain_id for chain_id, layout in self.layouts.items() if not allows(layout.updates)]
+
+    def owners(self, table: str) -> dict[str, str]:
+        """By generated chain of *table*: the chain of the list that it belongs to."""
+        loaded = next((each for each in self.loaded if each.name == table), None)
+        owners: dict[str, str] = {}
+        if loaded is None:
+            return owners
+        names = Names(self.settings.prefix, ())
+        for (where, chain), layout in self.layouts.items():
+            if where == table:
+                chains = tree_chains(loaded, layout, names) | layout.fixed_chains()
+                owners.update(dict.fromkeys(chains, chain))
+        return owners
 
     def pending(self) -> int:
         """The number of entries, which the next fold removes."""

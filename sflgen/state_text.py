@@ -14,6 +14,7 @@ from hitables.ir.choices import Malformed, backend_choice, choose
 from hitables.parse.lines import quote, split, unquote
 
 from .edits import text as text_of
+from .given_counts import own_counts
 from .layout import ChainId, ChainLayout, Entry, EntryChain, Section
 from .planner import Plan
 from .settings import Settings
@@ -54,7 +55,7 @@ def checksum(data: bytes) -> str:
 def record_text(plan: Plan) -> str:
     """The record of a plan: updates, patch, map lines, and the sum over them."""
     lines = [f"begin {plan.after.version}"]
-    lines += [f"update {each}" for each in text_of(plan.updates).splitlines()]
+    lines += [f"update {each}" for each in text_of(plan.updates, own_counts(plan.updates)).splitlines()]
     lines += [f"patch {each}" for each in plan.text.splitlines()]
     changes = map_lines(plan.before.layouts, plan.before.entry_chains, plan.after)
     lines += [f"map {line}" for line in changes]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,7 @@ def step(folder: str, plan: Plan) -> bool:
         before = store.state
         kernel = Kernel(before.master.family, before.settings)
         kernel.check(before)
-        plan = Plan(before, plan.after, plan.updates, plan.edits, plan.chosen)
+        plan = replace(plan, before=before)
         try:
             store.commit(plan, loader(kernel, store, plan))
         except LiveError:
