@@ -198,6 +198,7 @@ def _test_table(numbers: MatchNumbers, tests: Ints) -> TestTable:
         coordinates,
         {(field, ()): 0 for field in Field if (fields == field).any()},
         {fact: len(tests) - len(facts) + at for at, fact in enumerate(facts)},
+        {},
         [numbers.fact_reads[fact] for fact in facts],
         _array(fields),
         _array(np.cumsum(np.concatenate(starts))),

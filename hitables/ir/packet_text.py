@@ -58,11 +58,13 @@ class Answers:
     facts     truths of CONSTANT matches, by key and number of writes before
     outcomes  results of matches with memory, by key and ordinal, or ANY
     rewrites  values of fields, by field and number of writes to it
+    closed    facts that are not given do not hold; else they are unknown
     """
 
     facts: dict[tuple[str, int], bool] = field(default_factory=dict)
     outcomes: dict[tuple[str, int], Outcome] = field(default_factory=dict)
     rewrites: dict[tuple[Field, int], int] = field(default_factory=dict)
+    closed: bool = False
 
     def given_by(self, packet: Packet) -> Packet:
         """*packet* with these answers and no others."""
@@ -70,7 +72,11 @@ class Answers:
         return replace(packet, fact=self.fact, outcome=self.outcome, rewritten=self.rewritten)
 
     def fact(self, match: Match, epoch: int) -> bool | None:
-        return self.facts.get((match.key, epoch))
+        own = self.facts.get((match.key, epoch))
+        if own is not None or not match.negates:
+            return own
+        negated = self.facts.get((match.negates, epoch), False if self.closed else None)
+        return None if negated is None else not negated
 
     def outcome(self, match: Match, ordinal: int) -> Outcome:
         every = self.outcomes.get((match.key, ANY), Outcome.NO)

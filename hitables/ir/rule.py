@@ -97,6 +97,8 @@ class Match(NamedTuple):
     reads    state that a CONSTANT match reads
     writes   state that each evaluation may change; empty unless the role is NAMED or ONCE
     key      normal spelling: matches with equal keys mean the same
+    negates  of a CONSTANT match with a "!": the key of the match that holds for exactly the other packets;
+             "": none is known
     """
 
     name: str
@@ -111,6 +113,12 @@ class Match(NamedTuple):
     option: bool = False
     reads: frozenset[Metadata] = EVERYTHING
     writes: frozenset[Metadata] = frozenset()
+    negates: str = ""
+
+    @property
+    def fact(self) -> tuple[str, bool]:
+        """Of role CONSTANT: the key of the fact that it asks, and with which truth of that fact it holds."""
+        return (self.negates, False) if self.negates else (self.key, True)
 
     @property
     def is_protocol(self) -> bool:

@@ -198,7 +198,24 @@ def extension_match(part: Part, words: list[str], family: Family) -> Match:
         with_option,
         extension.access.reads,
         writes,
+        _negated_key(key, extension, uses, family) if role is Role.CONSTANT else "",
     )
+
+
+def _negated_key(key: str, extension: Extension, uses: list[OptionUse], family: Family) -> str:
+    """The key of the match without its "!", if that holds for exactly the other packets; else ""."""
+    signs = [use.inverted for use in uses]
+    if signs.count(True) != 1:
+        return ""
+    negated = uses[signs.index(True)].option
+    if negated not in extension.complements or any(
+        use.option in extension.complements and not use.inverted for use in uses
+    ):
+        return ""
+    plain = [use._replace(inverted=False) for use in uses]
+    other = canonical.key(extension.name, extension.form, plain, extension.defaults, family)
+    # A key that tells it by other words than "!" may be the key of a match that was written without one.
+    return other if sorted(key.split(" ")) == sorted(["!", *other.split(" ")]) else ""
 
 
 def _differs_in_nft(by_option: dict[str, tuple[bool, tuple[Test, ...]]]) -> bool:

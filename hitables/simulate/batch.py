@@ -99,7 +99,7 @@ class PacketBatch:
     rows      an array of `PACKET`
     rewrites  values that a field may get when a target writes it; without any it keeps its value
     facts     truths of CONSTANT matches (predicates) by key and number of writes so far; a byte for each
-              row: 0 false, 1 true, NOT_GIVEN
+              row: 0 false, 1 true, NOT_GIVEN (then a negated match is told by the one that it negates)
     outcomes  results of every evaluation of a NAMED or ONCE match by key; a byte for each row: an `Outcome`,
               or NOT_GIVEN
     seeded    values that are not given follow from the seed; otherwise they are unknown: the truth of a
@@ -156,10 +156,12 @@ class PacketBatch:
         seed, classes = int(row["seed"]), int(row["classes"])
 
         def fact(match: Match, epoch: int) -> bool | None:
-            truths = self.facts.get((match.key, epoch))
-            if truths is not None and truths[at] <= 1:
-                return bool(truths[at])
-            return drawn_fact(seed, match.key, epoch) if self.seeded else None
+            key, wanted = match.fact
+            for name, truth in ((match.key, True), (key, wanted)):
+                truths = self.facts.get((name, epoch))
+                if truths is not None and truths[at] <= 1:
+                    return bool(truths[at]) == truth
+            return drawn_fact(seed, key, epoch) == wanted if self.seeded else None
 
         def outcome(match: Match, ordinal: int) -> Outcome:
             outcomes = self.outcomes.get(match.key)

@@ -348,7 +348,7 @@ class _Code:
             yield Op.OPTION
         number = self.interner.number
         if match.role is Role.CONSTANT:
-            yield from (Op.FACT, number(match.key), _mask(match.reads))
+            yield from (Op.FACT, number(match.key), number(match.fact[0]), _mask(match.reads))
         elif match.role is not Role.SPACE:
             yield from (Op.EVENT, number(match.key), self._effects_of(match.key), _mask(match.writes))
 

@@ -31,7 +31,7 @@ class PathCondition:
 
     box           values of the packet's fields; fields left out are free
     path          numbers of the rules that the packet must match, in order: the first EXAMINED + 1
-    holds, fails  keys of CONSTANT matches (predicates) that must be true, and that must be false
+    holds, fails  keys of facts (Match.fact) that must be true, and that must be false
     """
 
     family: Family
@@ -42,7 +42,7 @@ class PathCondition:
 
     def through(self, rule: Rule, number: int, rng: np.random.Generator) -> PathCondition | None:
         """This condition and that *rule* matches; None when the box would be empty."""
-        box, holds = dict(self.box), self.holds
+        box, holds, fails = dict(self.box), self.holds, self.fails
         for match in rule.matches:
             tests = match.tests
             if match.either and tests:
@@ -50,13 +50,17 @@ class PathCondition:
             for test in tests:
                 if not _cut(box, test.field, test.values, self.family):
                     return None
-            if match.role is Role.CONSTANT and match.key not in holds:
-                if match.key in self.fails:
+            if match.role is Role.CONSTANT:
+                key, truth = match.fact
+                if key in (fails if truth else holds):
                     return None
-                holds += (match.key,)
+                if truth and key not in holds:
+                    holds += (key,)
+                elif not truth and key not in fails:
+                    fails += (key,)
         # The rest is never compared with matched rules, and a path may be as long as the table has chains.
         path = self.path if len(self.path) > EXAMINED else (*self.path, number)
-        return PathCondition(self.family, box, path, holds, self.fails)
+        return PathCondition(self.family, box, path, holds, fails)
 
     def past(self, rule: Rule, rng: np.random.Generator) -> PathCondition | None:
         """This condition and that *rule* does not match; None when no match of it can fail in the box."""
@@ -69,8 +73,16 @@ class PathCondition:
     def _without(self, match: Match, rng: np.random.Generator) -> PathCondition | None:
         if match.role in (Role.NAMED, Role.ONCE):
             return self  # it may fail for another packet
-        if match.role is Role.CONSTANT and match.key not in self.holds + self.fails:
-            return replace(self, fails=(*self.fails, match.key))
+        if match.role is Role.CONSTANT:
+            key, truth = match.fact
+            if key not in self.holds + self.fails:
+                return (
+                    replace(self, fails=(*self.fails, key))
+                    if truth
+                    else replace(self, holds=(*self.holds, key))
+                )
+            if key in (self.fails if truth else self.holds):
+                return self
         # With *either* all tests must fail, else any one.
         choices = (
             [match.tests]

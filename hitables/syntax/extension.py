@@ -94,6 +94,8 @@ class Extension:
     access            the states that it reads and writes
     form              the canonical spelling of its options
     tracks            loading a rule with it makes the kernel track connections or reassemble fragments
+    complements       options of which a "!" makes the match hold for exactly the other packets, if the rule
+                      has one of these options and no other "!"; by the kernel's source, and tried in it
     """
 
     name: str
@@ -116,6 +118,7 @@ class Extension:
     access: Access = UNKNOWN
     form: Form = field(default_factory=Form)
     tracks: bool = False
+    complements: frozenset[str] = frozenset()
 
 
 _OPTION = re.compile(r"(--?[\w-]+(?:=--?[\w-]+)*)((?::[\w(),]+)*)(\??)(!?)(\*?)")
@@ -175,6 +178,7 @@ def match(
     source: str = "",
     form: Form | None = None,
     tracks: bool = False,
+    complements: str = "",
 ) -> Extension:
     """The row of a match; `Extension` explains the parts.  Groups of options are separated by "|"."""
     written = {option: states(names) for option, names in (writes_with or {}).items()}
@@ -198,6 +202,7 @@ def match(
         access=Access(states(reads), states(writes), written, source) if source else UNKNOWN,
         form=form or Form(),
         tracks=tracks,
+        complements=frozenset(complements.split()),
     )
 
 

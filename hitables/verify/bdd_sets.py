@@ -113,7 +113,7 @@ class PacketSets:
     exist             the packets that can exist
     malformed         packets with broken headers
     later, cut        later fragments; packets whose protocol cannot be found (IPv6)
-    facts, reads      by key of a CONSTANT match: its bit, and the states that it depends on
+    facts, reads      by key of a fact (Match.fact): its bit, and the states that it depends on
     inconsistent      a key of matches that read different states; None: there is none
 
     MemoryError when more than *max_memory* bytes would be used.
@@ -129,14 +129,18 @@ class PacketSets:
         self._bits: dict[Coordinate, range] = {
             where: manager.add_vars(max(len(self._classes[where]) - 1, 0).bit_length()) for where in ORDER
         }
-        keys = dict.fromkeys(match.key for match in distinct if match.role is Role.CONSTANT)
+        keys = dict.fromkeys(match.fact[0] for match in distinct if match.role is Role.CONSTANT)
         self.facts: dict[str, int] = {key: manager.add_vars(1)[0] for key in keys}
         self.reads: dict[str, frozenset[Metadata]] = {
-            match.key: match.reads for match in distinct if match.role is Role.CONSTANT
+            match.fact[0]: match.reads for match in distinct if match.role is Role.CONSTANT
         }
         # Such a key has no single truth value that a write could change.
         self.inconsistent = next(
-            (each.key for each in distinct if each.key in keys and each.reads != self.reads[each.key]),
+            (
+                each.key
+                for each in distinct
+                if each.role is Role.CONSTANT and each.reads != self.reads[each.fact[0]]
+            ),
             None,
         )
         self._lower_bounds: dict[tuple[Coordinate, int], Set] = {}
@@ -325,7 +329,9 @@ class PacketSets:
             drops |= alive & bad
             alive &= ~bad
         if match.role is Role.CONSTANT:
-            alive &= self._manager.var(self.facts[match.key])
+            key, wanted = match.fact
+            fact = self._manager.var(self.facts[key])
+            alive &= fact if wanted else ~fact
         return Filtered(alive, drops)
 
     def _existing(self) -> Set:

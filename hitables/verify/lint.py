@@ -344,7 +344,7 @@ class _TableLinter:
         return Flaw(NEVER, self.table.name, chain, line, tuple(rule.line for rule in covering), why)
 
     def _covers(self, rule: Rule, inside: PacketSet) -> bool:
-        holds = (match.role is Role.SPACE or match.key in inside.facts for match in rule.matches)
+        holds = (match.role is Role.SPACE or match.fact in inside.facts for match in rule.matches)
         if not all(holds) or any(match.either for match in rule.matches):
             return False
         full = {field: Values(((0, top(field, self.family)),)) for field in Field}

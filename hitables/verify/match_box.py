@@ -37,13 +37,13 @@ class PacketSet(NamedTuple):
     """Packets of a class.
 
     box       the values of their fields
-    facts     keys of CONSTANT matches that hold for all of them as they enter the table
-    expected  keys of those that the rule asks
+    facts     facts (Match.fact) that have one truth for all of them as they enter the table, and this truth
+    expected  those that the rule asks, with the truths that it wants
     """
 
     box: Box
-    facts: tuple[str, ...] = ()
-    expected: tuple[str, ...] = ()
+    facts: tuple[tuple[str, bool], ...] = ()
+    expected: tuple[tuple[str, bool], ...] = ()
 
 
 class MatchBox:
@@ -79,7 +79,8 @@ class MatchBox:
                     return None
             elif field not in packets.native:
                 return None
-        facts, expected = [], []
+        facts: dict[str, bool] = {}
+        expected: dict[str, bool] = {}
         for match in self.matches:
             if packets.cut_short and match.is_protocol:
                 break
@@ -89,9 +90,10 @@ class MatchBox:
             if packets.later and match.needs and not native:
                 return None
             if match.role is Role.CONSTANT:
-                expected.append(match.key)
-                if match.reads.isdisjoint(self.written.states):
-                    facts.append(match.key)
+                key, truth = match.fact
+                expected[key] = truth
+                if match.reads.isdisjoint(self.written.states) and facts.setdefault(key, truth) != truth:
+                    return None
             if match.either:
                 continue
             for field, values in match.tests:
@@ -101,7 +103,7 @@ class MatchBox:
                     box[field] = values.intersect(box[field]) if field in box else values
                     if not box[field]:
                         return None
-        return PacketSet(box, tuple(facts), tuple(expected))
+        return PacketSet(box, tuple(facts.items()), tuple(expected.items()))
 
 
 def _may_drop(match: Match, packets: PacketClass, backend: Backend) -> bool:

@@ -45,7 +45,8 @@ class TestTable:
     """The tests of both tables, by field, then one test for each fact.
 
     numbers     of tests of header fields
-    facts       by key of a CONSTANT match: the number of its test
+    facts       by key of a fact (Match.fact): the number of the test that it holds
+    failures    by key of a fact that a negated match asks: the number of the test that it does not hold
     fact_reads  by fact, in the order of their dimensions (after the fields): the states that it depends on
     dims, starts, ends  by test: its dimension, and the coordinates of its values (struct prove_input)
     """
@@ -53,10 +54,16 @@ class TestTable:
     coordinates: dict[Field, Coordinates]
     numbers: dict[tuple[Field, Pairs], int]
     facts: dict[str, int]
+    failures: dict[str, int]
     fact_reads: list[frozenset[Metadata]]
     dims: array[int]
     starts: array[int]
     ends: array[int]
+
+    def fact_test(self, match: Match) -> int:
+        """The number of the test that a CONSTANT match makes besides those of header fields."""
+        key, truth = match.fact
+        return (self.facts if truth else self.failures)[key]
 
     @property
     def fields(self) -> frozenset[Field]:
@@ -68,11 +75,15 @@ def number_tests(matches: list[Match], family: Family) -> TestTable:
     """Cut the fields at the bounds of all tests, then number the tests by field."""
     distinct: dict[tuple[Field, Pairs], None] = {}
     fact_reads: dict[str, frozenset[Metadata]] = {}
+    negated: dict[str, None] = {}
     for match in matches:
         for field, values in match.tests:
             distinct[field, values.pairs] = None
         if match.role is Role.CONSTANT:
-            fact_reads.setdefault(match.key, match.reads)
+            key, truth = match.fact
+            fact_reads.setdefault(key, match.reads)
+            if not truth:
+                negated[key] = None
     # The prover reads the tests of a rule in the order of their numbers: by field, then facts.
     tests = sorted(distinct, key=itemgetter(0))
     by_field: dict[Field, list[Pairs]] = {field: [] for field in Field}
@@ -88,8 +99,13 @@ def number_tests(matches: list[Match], family: Family) -> TestTable:
         dims.append(len(Field) + number)
         ends.extend((1, 1))
         starts.append(len(ends) // 2)
+    failures = {key: len(tests) + len(facts) + number for number, key in enumerate(negated)}
+    for key in failures:
+        dims.append(dims[facts[key]])
+        ends.extend((0, 0))
+        starts.append(len(ends) // 2)
     numbers = {test: number for number, test in enumerate(tests)}
-    return TestTable(coordinates, numbers, facts, list(fact_reads.values()), dims, starts, ends)
+    return TestTable(coordinates, numbers, facts, failures, list(fact_reads.values()), dims, starts, ends)
 
 
 # ---- matches ----
@@ -206,7 +222,7 @@ def _code(
         if match.role is space:
             pass
         elif match.role is Role.CONSTANT:
-            code.extend((op_test, tests.facts[match.key]))
+            code.extend((op_test, tests.fact_test(match)))
         else:
             code.extend((Op.EVENT, keys[match.key] << 1 | (match.role is Role.ONCE)))
             if match.writes:

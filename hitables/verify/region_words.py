@@ -30,14 +30,14 @@ class RegionWords:
         words = array("I")
         for field, ends in self._ends.items():
             words.extend((field, len(ends) // 2, *ends))
-        for key in self._inside.facts:
-            words.extend((self._encoding.fact_dim(key), 1, 1, 1))
+        for key, truth in self._inside.facts:
+            words.extend((self._encoding.fact_dim(key), 1, truth, truth))
         return words
 
     def one(self, random: Random) -> array[int] | None:
         """dim, 1, low, low of fields and facts (NONE: all facts): one packet; None: the box has none.
 
-        Of the facts, those alone hold that the rule asks.
+        Of the facts, those alone hold that the rule wants to hold.
         """
         coordinates = self._encoding.matches.tests.coordinates
         words = array("I")
@@ -52,6 +52,6 @@ class RegionWords:
                 chosen = random.randint(ends[at], ends[at + 1])
             words.extend((field, 1, chosen, chosen))
         words.extend((NONE, 1, 0, 0))
-        for key in self._inside.expected:
-            words.extend((self._encoding.fact_dim(key), 1, 1, 1))
+        for key, truth in self._inside.expected:
+            words.extend((self._encoding.fact_dim(key), 1, truth, truth))
         return words

@@ -45,7 +45,10 @@ _DOCUMENTATION = {  # addresses for examples: RFC 5737, RFC 3849
 
 @dataclass(frozen=True)
 class Draft:
-    """values: by field; all but MAC must be there, even if the packet will not have the field."""
+    """
+    values  by field; all but MAC must be there, even if the packet will not have the field
+    facts   by key of a fact (Match.fact) and number of writes before; those that are not given do not hold
+    """
 
     family: Family
     values: Mapping[Field, int]
@@ -91,7 +94,8 @@ class Draft:
             self.offset_one and later,
             self.cut_short,
         )
-        return Answers(dict(self.facts), dict(self.outcomes), dict(self.rewrites)).given_by(packet)
+        answers = Answers(dict(self.facts), dict(self.outcomes), dict(self.rewrites), closed=True)
+        return answers.given_by(packet)
 
 
 def ordinary(family: Family, chain: str) -> Draft:

@@ -20,7 +20,7 @@ enum interp_op {
     INTERP_GUARD,   /* A strict, B bytes of layer 4 that the match reads */
     INTERP_CUT,     /* drops a packet whose protocol cannot be determined */
     INTERP_OPTION,  /* drops a packet with a bad TCP data offset */
-    INTERP_FACT,    /* | key, mask of the states that it reads */
+    INTERP_FACT,    /* | key, key of the fact (another one: negated), mask of the states that it reads */
     INTERP_EVENT, /* | key, first of its three effects (no, yes, dropped), mask of the states that it writes
                    */
     INTERP_COUNT, /* first of the targets | effect */

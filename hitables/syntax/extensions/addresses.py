@@ -48,6 +48,7 @@ MATCHES = (
         need="--src-type --dst-type",
         option_scopes={"--limit-iface-in": ENTERING, "--limit-iface-out": LEAVING},
         reads="ADDRESSES META",
+        complements="--src-type --dst-type",
         source="netfilter/xt_addrtype.c",
         form=Form(
             {"--src-type": write.names_of(_ADDRESS_TYPES), "--dst-type": write.names_of(_ADDRESS_TYPES)}
@@ -131,6 +132,7 @@ MATCHES = (
         "--pkt-type:pkttype!",
         need="--pkt-type",
         reads="ADDRESSES PKTTYPE META",
+        complements="--pkt-type",
         source="netfilter/xt_pkttype.c",
         form=Form({"--pkt-type": write.one_of(_PACKET_TYPES)}),
     ),
@@ -141,6 +143,7 @@ MATCHES = (
         family=Family.IPV4,
         scope=scope("", "INPUT FORWARD OUTPUT POSTROUTING"),
         reads="META",
+        complements="--realm",
         source="netfilter/xt_realm.c",
         form=Form({"--realm": write.named_mark("/etc/iproute2/rt_realms")}),
     ),

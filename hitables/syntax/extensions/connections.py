@@ -132,6 +132,7 @@ MATCHES = (
         "--helper:any!",
         need="--helper",
         reads="CT",
+        complements="--helper",
         source="netfilter/xt_helper.c",
     ),
     match(

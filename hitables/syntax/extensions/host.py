@@ -206,6 +206,7 @@ MATCHES = (
         "--mark:mark!",
         need="--mark",
         reads="MARK",
+        complements="--mark",
         source="netfilter/xt_mark.c",
         form=Form({"--mark": write.mark}),
     ),
@@ -216,6 +217,7 @@ MATCHES = (
         beside="--suppl-groups>--gid-owner",
         scope=scope("", "OUTPUT POSTROUTING"),
         reads="META",
+        complements="--uid-owner --gid-owner --socket-exists",
         source="netfilter/xt_owner.c",
         form=Form(
             {

@@ -311,6 +311,7 @@ MATCHES = (
         need="--match-set",
         check=_check_set_match,
         reads="MARK SETS ADDRESSES PAYLOAD META",
+        complements="--match-set",
         source="netfilter/xt_set.c, netfilter/ipset/",
         form=Form(
             {

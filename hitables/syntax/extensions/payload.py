@@ -152,6 +152,7 @@ MATCHES = (
         one="--string --hex-string",
         need="--algo | --string --hex-string",
         reads="*",
+        complements="--string --hex-string",
         source="netfilter/xt_string.c",
         form=Form(
             {"--string": _text, "--hex-string": _hex_text, "--from": write.u16, "--to": write.u16},
@@ -164,6 +165,7 @@ MATCHES = (
         "--u32:tests!",
         need="--u32",
         reads="*",
+        complements="--u32",
         source="netfilter/xt_u32.c",
         form=Form({"--u32": _u32}),
     ),

@@ -183,18 +183,26 @@ static uint8_t given_answer(const struct packet_walk *walk, uint32_t key, uint32
 static const unsigned yes_of_256[4] = {128, 8, 32, 224};
 enum { DROPPED_FROM = 248 };
 
-static enum answer fact(struct packet_walk *walk, uint32_t key, uint32_t reads)
+/* A match holds if its fact does; or, if its own key is not that of the fact, if the fact does not. */
+static enum answer fact(struct packet_walk *walk, uint32_t key, uint32_t fact_key, uint32_t reads)
 {
     uint32_t epoch = walk->written ? writes_to(walk, reads) : 0;
+    bool negated = key != fact_key;
     uint8_t answer = given_answer(walk, key, epoch);
     if (answer <= YES)
         return answer;
+    if (negated) {
+        answer = given_answer(walk, fact_key, epoch);
+        if (answer <= YES)
+            return answer == YES ? NO : YES;
+    }
     if (!walk->answers->batch->seeded) {
         walk->result->open |= INTERP_OPEN_FACT;
         return NO;
     }
     uint64_t seed = walk->packet->seed;
-    return interp_draw(seed, walk->table->hashes[key], epoch) >> 56 < yes_of_256[seed & 3] ? YES : NO;
+    bool holds = interp_draw(seed, walk->table->hashes[fact_key], epoch) >> 56 < yes_of_256[seed & 3];
+    return holds != negated ? YES : NO;
 }
 
 static enum answer outcome(struct packet_walk *walk, uint32_t key)
@@ -339,9 +347,9 @@ static inline __attribute__((always_inline)) enum answer run_matches(struct pack
             code++;
             break;
         case INTERP_FACT:
-            if (!fact(walk, code[1], code[2]))
+            if (!fact(walk, code[1], code[2], code[3]))
                 return NO;
-            code += 3;
+            code += 4;
             break;
         case INTERP_EVENT: {
             enum answer answer = evaluate(walk, code);

@@ -65,7 +65,9 @@ static size_t check_instruction(struct interp *table, const uint32_t *code, size
     case INTERP_RETURN:
         return 1;
     case INTERP_FACT:
-        return room >= 3 && code[1] < table->keys && code[2] < 1u << INTERP_STATES ? 3 : 0;
+        return room >= 4 && code[1] < table->keys && code[2] < table->keys && code[3] < 1u << INTERP_STATES
+                   ? 4
+                   : 0;
     case INTERP_EVENT:
         return room >= 4 && code[1] < table->keys && (uint64_t)code[2] + 2 < table->keys &&
                        code[3] < 1u << INTERP_STATES
