@@ -198,7 +198,7 @@ def extension_match(part: Part, words: list[str], family: Family) -> Match:
         with_option,
         extension.access.reads,
         writes,
-        _negated_key(key, extension, uses, family) if role is Role.CONSTANT else "",
+        _negated_key(key, extension, uses, family) if role is Role.CONSTANT and not tests else "",
     )
 
 

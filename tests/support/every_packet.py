@@ -103,7 +103,8 @@ def difference(walks: Iterable[Both], question: Question) -> str | None:
 
 def answering(packet: Packet, script: Script, points: dict[Field, list[int]]) -> Packet:
     def fact(match: Match, epoch: int) -> bool:
-        return bool(script.answer(("fact", match.key, epoch), 2))
+        key, truth = match.fact
+        return bool(script.answer(("fact", key, epoch), 2)) == truth
 
     def outcome(match: Match, ordinal: int) -> Outcome:
         return Outcome(script.answer(("outcome", match.key, ordinal), len(Outcome)))

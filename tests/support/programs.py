@@ -94,6 +94,9 @@ def _table(rng: random.Random, name: str, family: Family, tiny: bool, rules: int
     built_in = [chain for chain in BUILT_IN[name] if rng.random() < 0.6] or ["INPUT"]
     user = [f"chain{number}" for number in range(rng.randint(0, 3))]
     matches = [make_match(rng, family, tiny, number) for number in range(rng.randint(3, 10))]
+    fact = next((match for match in matches[:-1] if match.role is Role.CONSTANT and not match.tests), None)
+    if fact is not None:
+        matches[-1] = fact._replace(key=f"! {fact.key}", negates=fact.key)
     chains = []
     for chain in built_in:
         policy = rng.choice(["ACCEPT", "DROP"])

@@ -24,6 +24,7 @@ RETURN = Target("RETURN", Kind.RETURN, "RETURN")
 LOG = Target("LOG", Kind.VERDICT, "LOG", ends=Ends.NEVER)
 MARK = Target("MARK", Kind.VERDICT, "MARK 1", ends=Ends.NEVER, writes=frozenset({Metadata.MARK}))
 MARKED = Match("mark", ("--mark", "1"), Role.CONSTANT, "mark 1", reads=frozenset({Metadata.MARK}))
+UNMARKED = MARKED._replace(words=("!", "--mark", "1"), key="! mark 1", negates="mark 1")
 
 
 def jump(name: str) -> Target:
@@ -91,7 +92,7 @@ def small_program(rng: random.Random) -> Program:
             tests = tuple(FieldTest(field, Values.of(interval())) for field in (Field.SPORT, Field.DPORT))
             return Match("multiport", (), Role.SPACE, "multiport", tests, either=True, needs=4)
         if kind == "fact":
-            return MARKED
+            return rng.choice((MARKED, UNMARKED))
         return on_field(Field.FRAG, (1, 2) if rng.random() < 0.5 else (0, 0))
 
     def rules(chains: list[str]) -> tuple[Rule, ...]:
