@@ -204,13 +204,8 @@ def extension_match(part: Part, words: list[str], family: Family) -> Match:
 
 def _negated_key(key: str, extension: Extension, uses: list[OptionUse], family: Family) -> str:
     """The key of the match without its "!", if that holds for exactly the other packets; else ""."""
-    signs = [use.inverted for use in uses]
-    if signs.count(True) != 1:
-        return ""
-    negated = uses[signs.index(True)].option
-    if negated not in extension.complements or any(
-        use.option in extension.complements and not use.inverted for use in uses
-    ):
+    negated = [use for use in uses if use.option not in extension.bystanders]
+    if len(negated) != 1 or not negated[0].inverted or negated[0].option not in extension.complements:
         return ""
     plain = [use._replace(inverted=False) for use in uses]
     other = canonical.key(extension.name, extension.form, plain, extension.defaults, family)

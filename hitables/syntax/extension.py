@@ -95,7 +95,8 @@ class Extension:
     form              the canonical spelling of its options
     tracks            loading a rule with it makes the kernel track connections or reassemble fragments
     complements       options of which a "!" makes the match hold for exactly the other packets, if the rule
-                      has one of these options and no other "!"; by the kernel's source, and tried in it
+                      has besides it only options of *bystanders*; by the kernel's source, and tried in it
+    bystanders        see *complements*
     """
 
     name: str
@@ -119,6 +120,7 @@ class Extension:
     form: Form = field(default_factory=Form)
     tracks: bool = False
     complements: frozenset[str] = frozenset()
+    bystanders: frozenset[str] = frozenset()
 
 
 _OPTION = re.compile(r"(--?[\w-]+(?:=--?[\w-]+)*)((?::[\w(),]+)*)(\??)(!?)(\*?)")
@@ -179,6 +181,7 @@ def match(
     form: Form | None = None,
     tracks: bool = False,
     complements: str = "",
+    bystanders: str = "",
 ) -> Extension:
     """The row of a match; `Extension` explains the parts.  Groups of options are separated by "|"."""
     written = {option: states(names) for option, names in (writes_with or {}).items()}
@@ -203,6 +206,7 @@ def match(
         form=form or Form(),
         tracks=tracks,
         complements=frozenset(complements.split()),
+        bystanders=frozenset(bystanders.split()),
     )
 
 

@@ -27,6 +27,7 @@ NO_PAIRS = [
     ("addrtype --src-type LOCAL --dst-type LOCAL", "addrtype ! --src-type LOCAL --dst-type LOCAL"),
     ("addrtype --src-type LOCAL --dst-type LOCAL", "addrtype ! --src-type LOCAL ! --dst-type LOCAL"),
     ("set --match-set a src --return-nomatch", "set ! --match-set a src"),
+    ("string --algo bm --string ab --from 3", "string --algo bm ! --string ab"),
     ("time --weekdays Mon", "time ! --weekdays Mon"),
 ]
 

@@ -49,6 +49,7 @@ MATCHES = (
         option_scopes={"--limit-iface-in": ENTERING, "--limit-iface-out": LEAVING},
         reads="ADDRESSES META",
         complements="--src-type --dst-type",
+        bystanders="--limit-iface-in --limit-iface-out",
         source="netfilter/xt_addrtype.c",
         form=Form(
             {"--src-type": write.names_of(_ADDRESS_TYPES), "--dst-type": write.names_of(_ADDRESS_TYPES)}

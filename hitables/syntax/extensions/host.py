@@ -217,6 +217,7 @@ MATCHES = (
         beside="--suppl-groups>--gid-owner",
         scope=scope("", "OUTPUT POSTROUTING"),
         reads="META",
+        # With --suppl-groups neither matches a packet without a socket.
         complements="--uid-owner --gid-owner --socket-exists",
         source="netfilter/xt_owner.c",
         form=Form(

@@ -312,6 +312,7 @@ MATCHES = (
         check=_check_set_match,
         reads="MARK SETS ADDRESSES PAYLOAD META",
         complements="--match-set",
+        bystanders="--return-nomatch",
         source="netfilter/xt_set.c, netfilter/ipset/",
         form=Form(
             {

@@ -153,6 +153,7 @@ MATCHES = (
         need="--algo | --string --hex-string",
         reads="*",
         complements="--string --hex-string",
+        bystanders="--algo --from --to --icase",
         source="netfilter/xt_string.c",
         form=Form(
             {"--string": _text, "--hex-string": _hex_text, "--from": write.u16, "--to": write.u16},
