@@ -198,7 +198,7 @@ def _test_table(numbers: MatchNumbers, tests: Ints) -> TestTable:
         coordinates,
         {(field, ()): 0 for field in Field if (fields == field).any()},
         {fact: len(tests) - len(facts) + at for at, fact in enumerate(facts)},
-        {},
+        {},  # here a match and its negation are two facts, which is right, but proves less
         [numbers.fact_reads[fact] for fact in facts],
         _array(fields),
         _array(np.cumsum(np.concatenate(starts))),

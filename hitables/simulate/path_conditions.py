@@ -42,7 +42,7 @@ class PathCondition:
 
     def through(self, rule: Rule, number: int, rng: np.random.Generator) -> PathCondition | None:
         """This condition and that *rule* matches; None when the box would be empty."""
-        box, holds, fails = dict(self.box), self.holds, self.fails
+        box, condition = dict(self.box), self
         for match in rule.matches:
             tests = match.tests
             if match.either and tests:
@@ -51,16 +51,21 @@ class PathCondition:
                 if not _cut(box, test.field, test.values, self.family):
                     return None
             if match.role is Role.CONSTANT:
-                key, truth = match.fact
-                if key in (fails if truth else holds):
+                stricter = condition._where(*match.fact)
+                if stricter is None:
                     return None
-                if truth and key not in holds:
-                    holds += (key,)
-                elif not truth and key not in fails:
-                    fails += (key,)
+                condition = stricter
         # The rest is never compared with matched rules, and a path may be as long as the table has chains.
         path = self.path if len(self.path) > EXAMINED else (*self.path, number)
-        return PathCondition(self.family, box, path, holds, fails)
+        return PathCondition(self.family, box, path, condition.holds, condition.fails)
+
+    def _where(self, fact: str, truth: bool) -> PathCondition | None:
+        """This condition and that *fact* has this truth; None when it must have the other one."""
+        if fact in (self.fails if truth else self.holds):
+            return None
+        if truth:
+            return self if fact in self.holds else replace(self, holds=(*self.holds, fact))
+        return self if fact in self.fails else replace(self, fails=(*self.fails, fact))
 
     def past(self, rule: Rule, rng: np.random.Generator) -> PathCondition | None:
         """This condition and that *rule* does not match; None when no match of it can fail in the box."""
@@ -74,15 +79,10 @@ class PathCondition:
         if match.role in (Role.NAMED, Role.ONCE):
             return self  # it may fail for another packet
         if match.role is Role.CONSTANT:
-            key, truth = match.fact
-            if key not in self.holds + self.fails:
-                return (
-                    replace(self, fails=(*self.fails, key))
-                    if truth
-                    else replace(self, holds=(*self.holds, key))
-                )
-            if key in (self.fails if truth else self.holds):
-                return self
+            fact, truth = match.fact
+            condition = self._where(fact, not truth)
+            if condition is not None:
+                return condition
         # With *either* all tests must fail, else any one.
         choices = (
             [match.tests]

@@ -75,12 +75,17 @@ def wanted_after(number: int) -> dict[str, int]:
     return {name: count for name, count in WANTED.items() if count <= number - (number > 3)}
 
 
+def counts_after_each(backend: str, folder: Path, *options: str) -> list[dict[str, int]]:
+    """What the kernel counts behind each command, and last behind a fold."""
+    with Namespace() as namespace:
+        commands = COMMANDS.splitlines(keepends=True)
+        return namespace.call(loaded_counts, backend, str(folder / "st"), commands, *options)
+
+
 @pytest.mark.needs_kernel
 @both
 def test_a_rule_begins_with_the_count_that_its_command_gives(backend: str, tmp_path: Path) -> None:
-    commands = COMMANDS.splitlines(keepends=True)
-    with Namespace() as namespace:
-        *one_by_one, folded = namespace.call(loaded_counts, backend, str(tmp_path / "st"), commands, "--live")
+    *one_by_one, folded = counts_after_each(backend, tmp_path, "--live")
     assert one_by_one == [wanted_after(number) for number in range(1, 9)]
     assert folded == WANTED, "the fold carries the counts on"
 
@@ -89,10 +94,19 @@ def test_a_rule_begins_with_the_count_that_its_command_gives(backend: str, tmp_p
 @both
 def test_a_printed_patch_sets_the_count(backend: str, tmp_path: Path) -> None:
     """The last command folds; a printed fold cannot know the counts of the kernel."""
-    commands = COMMANDS.splitlines(keepends=True)
-    with Namespace() as namespace:
-        *one_by_one, _, _ = namespace.call(loaded_counts, backend, str(tmp_path / "st"), commands)
+    *one_by_one, _, _ = counts_after_each(backend, tmp_path)
     assert one_by_one == [wanted_after(number) for number in range(1, 8)]
+
+
+def test_a_rule_of_a_synced_file_begins_with_the_count_in_the_file(folder: str, tmp_path: Path) -> None:
+    listed = sflgen("print", "--state", folder).stdout
+    more = "[5:500] -A plain -s 10.0.0.9 -j DROP\n-A plain -s 10.0.0.8 -j DROP\nCOMMIT\n"
+    changed = tmp_path / "changed.rules"
+    changed.write_text(listed.replace("COMMIT\n", more))
+    done = sflgen("sync", str(changed), "--state", folder)
+    assert done.exit_code == 0, done.stderr
+    added = [line for line in done.stdout.splitlines() if line.startswith("-")]
+    assert added == ["-A plain -s 10.0.0.9 -j DROP -c 5 500", "-A plain -s 10.0.0.8 -j DROP"]
 
 
 @pytest.mark.needs_kernel
