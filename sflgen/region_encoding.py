@@ -16,10 +16,11 @@ import numpy.typing as npt
 
 from hitables.core.prover import NONE, U32, Action, ChainArrays, Op, Prover
 from hitables.errors import Unsupported
+from hitables.ir.attributes import attributes_of
 from hitables.ir.fields import Family, Field
 from hitables.ir.packet import Backend
 from hitables.ir.program import Chain, Table
-from hitables.ir.rule import Role
+from hitables.ir.rule import Metadata, Role
 from hitables.ir.semantics import DROP, RETURNS
 from hitables.verify.coordinates import Coordinates
 from hitables.verify.encoding import Encoding, RuleRef
@@ -190,16 +191,23 @@ def _test_table(numbers: MatchNumbers, tests: Ints) -> TestTable:
         ends += [pieces.ends_of(of_field)]
         starts += [sizes[fields == field] // 2]
     facts = [numbers.tests[test][1] for test in tests[fields == len(Field)].tolist()]
+    attributes = attributes_of(facts)
+    dims = {fact: dim for dim, each in enumerate(attributes, len(Field)) for fact in each.facts}
+    cells = {fact: each.facts[fact] for each in attributes for fact in each.facts}
     fields = fields.copy()
-    fields[fields == len(Field)] += np.arange(len(facts))
-    ends += [np.ones(2 * len(facts), np.int64)]
-    starts += [np.ones(len(facts), np.int64)]
+    fields[fields == len(Field)] = [dims[fact] for fact in facts]
+    ends += [np.array([end for fact in facts for end in cells[fact]], np.int64)]
+    starts += [np.array([len(cells[fact]) // 2 for fact in facts], np.int64)]
     return TestTable(
         coordinates,
         {(field, ()): 0 for field in Field if (fields == field).any()},
         {fact: len(tests) - len(facts) + at for at, fact in enumerate(facts)},
-        {},  # here a match and its negation are two facts, which is right, but proves less
-        [numbers.fact_reads[fact] for fact in facts],
+        {},
+        attributes,
+        [
+            frozenset[Metadata]().union(*(numbers.fact_reads[fact] for fact in each.facts))
+            for each in attributes
+        ],
         _array(fields),
         _array(np.cumsum(np.concatenate(starts))),
         _array(np.concatenate(ends)),

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hitables.core.prover import Action, Op
+from hitables.ir.fact import Fact
 from hitables.ir.fields import Family, Field, top
 from hitables.ir.packet import Backend
 from hitables.ir.program import Table
@@ -97,7 +98,7 @@ class MatchNumbers:
         self.family = family
         self.matches: list[Match] = []
         self.tests: list[tuple[int, Any]] = []
-        self.fact_reads: dict[str, frozenset[Metadata]] = {}
+        self.fact_reads: dict[Fact, frozenset[Metadata]] = {}
         self.keys: dict[str, int] = {}
         self.field, self.pairs = Column(np.int64), Rows(np.int64)
         self.code = {backend: Rows(np.int64) for backend in Backend}
@@ -130,7 +131,7 @@ class MatchNumbers:
         return field < len(Field) and top(Field(field), self.family) >> 63 > 0
 
     def _test(self, field: int, content: Any) -> int:
-        """The number of the test for intervals of a field, or for the key of a fact."""
+        """The number of the test for intervals of a field, or for a fact."""
         number = self._test_of.get((field, content))
         if number is None:
             number = self._test_of[field, content] = len(self.tests)
@@ -144,8 +145,8 @@ class MatchNumbers:
         own = [self._test(int(field), values.pairs) for field, values in match.tests]
         fact = event = 0
         if match.role is Role.CONSTANT:
-            self.fact_reads.setdefault(match.key, match.reads)
-            fact = self._test(len(Field), match.key)
+            self.fact_reads.setdefault(match.fact, match.reads)
+            fact = self._test(len(Field), match.fact)
         elif match.role is not Role.SPACE:
             event = self.keys.setdefault(match.key, len(self.keys))
         for backend, codes in self.code.items():

@@ -60,6 +60,8 @@ class BatchInput(NamedTuple):
     rewrites    values that fields may be rewritten to, two words each, the low one first
     starts      by field: where its values start in *rewrites*, counted in values; then their number
     limits      by packet: how many effects to hash; None: all
+    attributes  keys of the attributes that have values of their own
+    first_numbers, numbers  by attribute: where its values start in *numbers*, then their number; the values
     """
 
     packets: Array
@@ -70,6 +72,9 @@ class BatchInput(NamedTuple):
     rewrites: array[int]
     starts: Sequence[int]
     limits: npt.NDArray[np.uint32] | None
+    attributes: array[int]
+    first_numbers: array[int]
+    numbers: array[int]
 
 
 class TableCode:
@@ -142,6 +147,10 @@ class TableCode:
                 "pool": pointer("uint64_t", batch.rewrites),
                 "pool_start": list(batch.starts),
                 "limits": pointer("uint32_t", batch.limits),
+                "attributes": len(batch.attributes),
+                "attribute_key": pointer("uint32_t", batch.attributes),
+                "number_start": pointer("uint32_t", batch.first_numbers),
+                "numbers": pointer("uint64_t", batch.numbers),
             },
         )
         code = lib.interp_run(self._handle, chain, c_batch, pointer("struct interp_result", results), counts)

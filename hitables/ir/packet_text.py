@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from ..errors import ParseError
+from .fact import ordinary
 from .fields import (
     DCCP,
     ICMP,
@@ -58,12 +59,14 @@ class Answers:
     facts     truths of CONSTANT matches, by key and number of writes before
     outcomes  results of matches with memory, by key and ordinal, or ANY
     rewrites  values of fields, by field and number of writes to it
-    closed    facts that are not given do not hold; else they are unknown
+    numbers   values of attributes, by name and number of writes before; they answer facts that are not given
+    closed    attributes that are not given are as in an ordinary packet; else they are unknown
     """
 
     facts: dict[tuple[str, int], bool] = field(default_factory=dict)
     outcomes: dict[tuple[str, int], Outcome] = field(default_factory=dict)
     rewrites: dict[tuple[Field, int], int] = field(default_factory=dict)
+    numbers: dict[tuple[str, int], int] = field(default_factory=dict)
     closed: bool = False
 
     def given_by(self, packet: Packet) -> Packet:
@@ -73,10 +76,14 @@ class Answers:
 
     def fact(self, match: Match, epoch: int) -> bool | None:
         own = self.facts.get((match.key, epoch))
-        if own is not None or not match.negates:
+        if own is not None:
             return own
-        negated = self.facts.get((match.negates, epoch), False if self.closed else None)
-        return None if negated is None else not negated
+        negated = self.facts.get((match.negates, epoch))
+        if negated is not None:
+            return not negated
+        fact = match.fact
+        number = self.numbers.get((fact.attribute, epoch), ordinary(fact.attribute) if self.closed else None)
+        return None if number is None else fact.holds(number)
 
     def outcome(self, match: Match, ordinal: int) -> Outcome:
         every = self.outcomes.get((match.key, ANY), Outcome.NO)

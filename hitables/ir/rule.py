@@ -13,6 +13,7 @@ import enum
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from .fact import Fact
 from .fields import Field
 from .intervals import Values
 
@@ -99,6 +100,7 @@ class Match(NamedTuple):
     key      normal spelling: matches with equal keys mean the same
     negates  of a CONSTANT match with a "!": the key of the match that holds for exactly the other packets;
              "": none is known
+    number   of a CONSTANT match: which values of a number of the packet it holds for; None: it compares none
     """
 
     name: str
@@ -114,11 +116,14 @@ class Match(NamedTuple):
     reads: frozenset[Metadata] = EVERYTHING
     writes: frozenset[Metadata] = frozenset()
     negates: str = ""
+    number: Fact | None = None
 
     @property
-    def fact(self) -> tuple[str, bool]:
-        """Of role CONSTANT: the key of the fact that it asks, and with which truth of that fact it holds."""
-        return (self.negates, False) if self.negates else (self.key, True)
+    def fact(self) -> Fact:
+        """Of role CONSTANT: what it asks of the packet."""
+        if self.number is not None:
+            return self.number
+        return Fact.of_key(self.negates, False) if self.negates else Fact.of_key(self.key, True)
 
     @property
     def is_protocol(self) -> bool:

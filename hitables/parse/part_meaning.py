@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import repeat
 
+from ..ir.fact import Fact
 from ..ir.fields import TCP, UDP, Family, Field, top
 from ..ir.intervals import Values
 from ..ir.rule import EVERYTHING, Ends, Kind, Match, Role, Target, Test
@@ -198,8 +199,31 @@ def extension_match(part: Part, words: list[str], family: Family) -> Match:
         with_option,
         extension.access.reads,
         writes,
-        _negated_key(key, extension, uses, family) if role is Role.CONSTANT and not tests else "",
+        *_relations(key, extension, uses, family, role is Role.CONSTANT and not tests),
     )
+
+
+def _relations(
+    key: str, extension: Extension, uses: list[OptionUse], family: Family, is_plain: bool
+) -> tuple[str, Fact | None]:
+    """`Match.negates` and `Match.number`."""
+    if not is_plain:
+        return "", None
+    return _negated_key(key, extension, uses, family), _number(extension, uses, family)
+
+
+def _number(extension: Extension, uses: list[OptionUse], family: Family) -> Fact | None:
+    """What the match asks of a number of the packet; None: it compares none."""
+    asked = [use for use in uses if use.option not in extension.bystanders]
+    number = extension.numbers.get(asked[0].option) if len(asked) == 1 else None
+    if number is None or number.family not in (None, family):
+        return None
+    beside = [use.option for use in uses if use.option in extension.bystanders]
+    try:
+        words = canonical.value_words(asked[0], extension.form, family)
+        return number.fact(words, asked[0].inverted, beside)
+    except (ValueError, OverflowError, KeyError):  # a value that its form does not read
+        return None
 
 
 def _negated_key(key: str, extension: Extension, uses: list[OptionUse], family: Family) -> str:

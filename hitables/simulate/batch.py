@@ -8,9 +8,9 @@ by `draw`; interp.c computes the same function.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,8 @@ from hitables.ir.fields import Family, Field, Fragment
 from hitables.ir.headers import HEADER_BYTES
 from hitables.ir.packet import Outcome, Packet
 from hitables.ir.rule import Match
+
+K = TypeVar("K")
 
 Rows = npt.NDArray[Any]
 
@@ -72,17 +74,39 @@ def drawn_fact(seed: int, key: str, epoch: int) -> bool:
     return draw(seed, text_hash(key), epoch) >> 56 < _YES_OF_256[seed & 3]
 
 
+def drawn_number(seed: int, attribute: str, epoch: int, numbers: Sequence[int] = ()) -> int:
+    """A value of an attribute: one of *numbers*; without any 1 or 0."""
+    if not numbers:
+        return int(drawn_fact(seed, attribute, epoch))
+    return numbers[draw(seed, text_hash(attribute), epoch) % len(numbers)]
+
+
 def drawn_facts(seeds: npt.NDArray[np.uint64], key: str) -> npt.NDArray[np.bool_]:
     """`drawn_fact` of each seed, before any write."""
+    yes: npt.NDArray[np.bool_] = (_draws(seeds, key) >> np.uint64(56)) < np.array(_YES_OF_256, np.uint64)[
+        (seeds & np.uint64(3)).astype(int)
+    ]
+    return yes
+
+
+def drawn_numbers(
+    seeds: npt.NDArray[np.uint64], attribute: str, numbers: Sequence[int] = ()
+) -> npt.NDArray[np.uint64]:
+    """`drawn_number` of each seed, before any write."""
+    if not numbers:
+        return drawn_facts(seeds, attribute).astype(np.uint64)
+    which = _draws(seeds, attribute) % np.uint64(len(numbers))
+    return np.array(numbers, np.uint64)[which.astype(np.int64)]
+
+
+def _draws(seeds: npt.NDArray[np.uint64], key: str) -> npt.NDArray[np.uint64]:
+    """`draw` of each seed, the answer number 0."""
     value = seeds ^ np.uint64(mix(text_hash(key)))
     value = value + np.uint64(_GOLDEN)
     value = (value ^ value >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ value >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
     value ^= value >> np.uint64(31)
-    yes: npt.NDArray[np.bool_] = (value >> np.uint64(56)) < np.array(_YES_OF_256, np.uint64)[
-        (seeds & np.uint64(3)).astype(int)
-    ]
-    return yes
+    return value
 
 
 def drawn_outcome(seed: int, key: str, ordinal: int) -> Outcome:
@@ -102,6 +126,7 @@ class PacketBatch:
               row: 0 false, 1 true, NOT_GIVEN (then a negated match is told by the one that it negates)
     outcomes  results of every evaluation of a NAMED or ONCE match by key; a byte for each row: an `Outcome`,
               or NOT_GIVEN
+    numbers   values that an attribute (ir/fact.py) may have; without any it is 1 or 0
     seeded    values that are not given follow from the seed; otherwise they are unknown: the truth of a
               predicate is open, an outcome is "no"
     """
@@ -112,6 +137,7 @@ class PacketBatch:
     facts: Mapping[tuple[str, int], npt.NDArray[np.uint8]] = field(default_factory=dict)
     outcomes: Mapping[str, npt.NDArray[np.uint8]] = field(default_factory=dict)
     seeded: bool = True
+    numbers: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, family: Family, packets: Iterable[Packet], seeds: Iterable[int] | None = None) -> PacketBatch:
@@ -130,12 +156,10 @@ class PacketBatch:
         listed = list(batches)
         assert listed and len({(batch.family, batch.seeded) for batch in listed}) == 1
         assert not any(batch.facts or batch.outcomes for batch in listed)
-        rewrites: dict[Field, tuple[int, ...]] = {}
-        for batch in listed:
-            for which, values in batch.rewrites.items():
-                rewrites[which] = tuple(dict.fromkeys(rewrites.get(which, ()) + values))
+        rewrites = _joined(batch.rewrites for batch in listed)
+        numbers = _joined(batch.numbers for batch in listed)
         rows = np.concatenate([batch.rows for batch in listed])
-        return cls(listed[0].family, rows, rewrites, seeded=listed[0].seeded)
+        return cls(listed[0].family, rows, rewrites, seeded=listed[0].seeded, numbers=numbers)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -147,7 +171,7 @@ class PacketBatch:
         """The packets at *which*: a mask, indices or a slice."""
         facts = {key: answers[which] for key, answers in self.facts.items()}
         outcomes = {key: answers[which] for key, answers in self.outcomes.items()}
-        return PacketBatch(self.family, self.rows[which], self.rewrites, facts, outcomes, self.seeded)
+        return replace(self, rows=self.rows[which], facts=facts, outcomes=outcomes)
 
     def packet(self, at: int) -> Packet:
         """Packet *at*, with all values that semantics may need."""
@@ -156,12 +180,13 @@ class PacketBatch:
         seed, classes = int(row["seed"]), int(row["classes"])
 
         def fact(match: Match, epoch: int) -> bool | None:
-            key, wanted = match.fact
-            for name, truth in ((match.key, True), (key, wanted)):
-                truths = self.facts.get((name, epoch))
+            for key, truth in ((match.key, True), (match.negates, False)):
+                truths = self.facts.get((key, epoch))
                 if truths is not None and truths[at] <= 1:
                     return bool(truths[at]) == truth
-            return drawn_fact(seed, key, epoch) == wanted if self.seeded else None
+            asked = match.fact
+            pool = self.numbers.get(asked.attribute, ())
+            return asked.holds(drawn_number(seed, asked.attribute, epoch, pool)) if self.seeded else None
 
         def outcome(match: Match, ordinal: int) -> Outcome:
             outcomes = self.outcomes.get(match.key)
@@ -196,6 +221,15 @@ class PacketBatch:
         later = self.rows["low"][:, Field.FRAG] == Fragment.LATER
         malformed: npt.NDArray[np.bool_] = short & ~later | (self.rows["classes"] != 0)
         return malformed
+
+
+def _joined(maps: Iterable[Mapping[K, tuple[int, ...]]]) -> dict[K, tuple[int, ...]]:
+    """By key, the values of all maps, each once."""
+    joined: dict[K, tuple[int, ...]] = {}
+    for each in maps:
+        for key, values in each.items():
+            joined[key] = tuple(dict.fromkeys(joined.get(key, ()) + values))
+    return joined
 
 
 def _values(row: Any) -> dict[Field, int]:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hitables.ir.fact import Fact
 from hitables.ir.fields import ICMP, ICMPV6, PORT_PROTOCOLS, STATES, TCP, UDP, Family, Field, Fragment
 from hitables.ir.headers import FIELD_BYTES, TCP_OFFSET_BYTES
 from hitables.ir.packet import Backend
@@ -25,9 +26,10 @@ from hitables.ir.program import Program
 from hitables.ir.semantics import FIELDS_WRITTEN
 
 from ..ir.hooks import NO_IIF, NO_OIF, hook_box
-from .batch import BAD_OFFSET, CUT_SHORT, HALF, OFFSET_ONE, PACKET, RAW, RAW_BIT, PacketBatch, drawn_facts
+from .batch import BAD_OFFSET, CUT_SHORT, HALF, OFFSET_ONE, PACKET, RAW, RAW_BIT, PacketBatch, drawn_numbers
 from .boundary_values import INTERFACES, MASK, Bools, Catalog, Ints, Wide
 from .interpreter import Interpreter
+from .number_pools import Pools, number_pools
 from .path_conditions import EXAMINED, PathCondition, Reach
 
 __all__ = ["BoundarySampler", "ConditionSampler", "PacketBatch", "PacketMaker", "draw_packets"]
@@ -56,7 +58,9 @@ class BoundarySampler:
     reached  those that some packet drawn so far has matched
     """
 
-    def __init__(self, interpreter: Interpreter, table: str, chain: str, seed: int = 0) -> None:
+    def __init__(
+        self, interpreter: Interpreter, table: str, chain: str, seed: int = 0, pools: Pools | None = None
+    ) -> None:
         self.family, self.chain = interpreter.program.family, chain
         self.reached: set[int] = set()
         self._interpreter, self._table = interpreter, table
@@ -64,7 +68,8 @@ class BoundarySampler:
         first = interpreter.first_rules(table)
         self._reach = Reach(interpreter.program.table(table), chain, self.family, self._rng, first)
         self.numbers = self._reach.numbers
-        self._sampler = ConditionSampler(self.family, self._rng)
+        own = number_pools([interpreter.program]) if pools is None else pools
+        self._sampler = ConditionSampler(self.family, self._rng, own)
         self._packets = PacketMaker(chain, self._sampler, self._rng)
         self._of_rule: dict[int, list[int]] = {}  # by rule: its conditions, as numbers of the sampler
         self._anywhere = self._sampler.add(PathCondition(self.family, hook_box(chain, self.family)))
@@ -166,7 +171,7 @@ class PacketMaker:
         count = len(rows)
         fresh = self._rng.integers(1 << 64, size=count, dtype=np.uint64)
         rows["seed"] = np.where((style < 2) & (self._rng.random(count) < 0.9), seeds, fresh)
-        return PacketBatch(self.family, rows, self._sampler.rewrites())
+        return PacketBatch(self.family, rows, self._sampler.rewrites(), numbers=self._sampler.numbers)
 
     def _fit(self, values: dict[Field, Wide], free: Bools, plain: bool) -> Any:
         """Rows of possible packets near *values*; *free*: by field, whether it may be changed."""
@@ -252,10 +257,10 @@ class _Attempt(NamedTuple):
 
 
 class ConditionSampler:
-    """Conditions, by number, from which many packets are drawn at once."""
+    """Conditions, by number, from which many packets are drawn at once; *numbers* as in PacketBatch."""
 
-    def __init__(self, family: Family, rng: np.random.Generator) -> None:
-        self.family, self._rng = family, rng
+    def __init__(self, family: Family, rng: np.random.Generator, numbers: Pools | None = None) -> None:
+        self.family, self._rng, self.numbers = family, rng, numbers or {}
         self._catalogs = {field: Catalog(field, family) for field in Field}
         self._sets: list[list[int]] = []  # by condition: for each field, a set of its catalog or -1
         self._seeds: list[list[int]] = []  # by condition: seeds that fulfil its predicates
@@ -263,7 +268,7 @@ class ConditionSampler:
         self._candidates = candidates[np.argsort(candidates & np.uint64(3), kind="stable")]
         self._kinds = (self._candidates & np.uint64(3)).astype(int)
         self._bounds = np.searchsorted(self._kinds, np.arange(5))
-        self._truths: dict[str, Bools] = {}
+        self._truths: dict[Fact, Bools] = {}
 
     def add(self, condition: PathCondition) -> int:
         """The number of *condition* from now on."""
@@ -297,22 +302,30 @@ class ConditionSampler:
         rewrites = {field: self._catalogs[field].some_points() for field in sorted(fields)}
         return rewrites | {Field.STATE: tuple(range(len(STATES)))}
 
+    def _holds(self, fact: Fact) -> Bools:
+        """By candidate: whether its seed draws a number that the fact holds for."""
+        pool = self.numbers.get(fact.attribute, ())
+        numbers = drawn_numbers(self._candidates, fact.attribute, pool) & np.uint64(fact.mask)
+        holds = np.zeros(len(numbers), bool)
+        for low, high in fact.values.pairs:
+            holds |= (numbers >= np.uint64(low)) & (numbers <= np.uint64(high))
+        return holds
+
     def _seeds_for(self, condition: PathCondition) -> list[int]:
         """A seed of each of the four kinds (few other predicates hold; many do) for *condition*.
 
         Each seed gives the predicates of *condition* their required truths, or most of them if no seed can.
         """
-        if not condition.holds and not condition.fails:
+        if not condition.facts:
             picks = self._rng.integers(self._bounds[:-1], self._bounds[1:])
             return self._candidates[picks].tolist()  # type: ignore[no-any-return]
         right = np.zeros(SEEDS, np.int16)
-        for keys, wanted in ((condition.holds, True), (condition.fails, False)):
-            for key in keys:
-                if key not in self._truths:
-                    if len(self._truths) == REMEMBERED:
-                        self._truths.clear()
-                    self._truths[key] = drawn_facts(self._candidates, key)
-                right += self._truths[key] == wanted
+        for fact in condition.facts:
+            if fact not in self._truths:
+                if len(self._truths) == REMEMBERED:
+                    self._truths.clear()
+                self._truths[fact] = self._holds(fact)
+            right += self._truths[fact]
         usable = np.flatnonzero(right == right.max())
         bounds = np.searchsorted(self._kinds[usable], np.arange(5))
         seeds = []

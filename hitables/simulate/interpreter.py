@@ -14,6 +14,8 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
+from itertools import chain as row
 
 import numpy as np
 import numpy.typing as npt
@@ -348,7 +350,12 @@ class _Code:
             yield Op.OPTION
         number = self.interner.number
         if match.role is Role.CONSTANT:
-            yield from (Op.FACT, number(match.key), number(match.fact[0]), _mask(match.reads))
+            fact = match.fact
+            yield from (Op.FACT, number(match.key), number(match.negates or match.key))
+            yield from (number(fact.attribute), _mask(match.reads))
+            words = (fact.mask, *(end for pair in fact.values.pairs for end in pair))
+            low, high, *ends = (word for value in words for word in (value & _WORD, value >> 32))
+            yield from (low, high, len(ends) // 4, *ends)
         elif match.role is not Role.SPACE:
             yield from (Op.EVENT, number(match.key), self._effects_of(match.key), _mask(match.writes))
 
@@ -413,8 +420,11 @@ def _batch_input(batch: PacketBatch, interner: Interner, limits: npt.NDArray[np.
         for value in batch.rewrites.get(field, ()):
             rewrites.extend((value & 0xFFFFFFFFFFFFFFFF, value >> 64))
         starts.append(len(rewrites) // 2)
+    numbers = array("Q", row.from_iterable(batch.numbers.values()))
+    first_numbers = accumulate(map(len, batch.numbers.values()), initial=0)
     assert limits is None or (len(limits) == count and limits.dtype == np.uint32)
     return BatchInput(
         np.ascontiguousarray(batch.rows), batch.seeded, keys, epochs, rows, rewrites, starts,
         None if limits is None else np.ascontiguousarray(limits),
+        array("I", map(interner.number, batch.numbers)), array("I", first_numbers), numbers,
     )  # fmt: skip

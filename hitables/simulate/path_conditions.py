@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from hitables.ir.fact import Fact
 from hitables.ir.fields import ICMP, ICMPV6, PORT_PROTOCOLS, TCP, Family, Field, top
 from hitables.ir.hooks import Box, hook_box
 from hitables.ir.intervals import Values
@@ -31,14 +32,13 @@ class PathCondition:
 
     box           values of the packet's fields; fields left out are free
     path          numbers of the rules that the packet must match, in order: the first EXAMINED + 1
-    holds, fails  keys of facts (Match.fact) that must be true, and that must be false
+    facts         facts (Match.fact) that must hold
     """
 
     family: Family
     box: Box
     path: tuple[int, ...] = ()
-    holds: tuple[str, ...] = ()
-    fails: tuple[str, ...] = ()
+    facts: tuple[Fact, ...] = ()
 
     def through(self, rule: Rule, number: int, rng: np.random.Generator) -> PathCondition | None:
         """This condition and that *rule* matches; None when the box would be empty."""
@@ -51,21 +51,21 @@ class PathCondition:
                 if not _cut(box, test.field, test.values, self.family):
                     return None
             if match.role is Role.CONSTANT:
-                stricter = condition._where(*match.fact)
+                stricter = condition._where(match.fact)
                 if stricter is None:
                     return None
                 condition = stricter
         # The rest is never compared with matched rules, and a path may be as long as the table has chains.
         path = self.path if len(self.path) > EXAMINED else (*self.path, number)
-        return PathCondition(self.family, box, path, condition.holds, condition.fails)
+        return PathCondition(self.family, box, path, condition.facts)
 
-    def _where(self, fact: str, truth: bool) -> PathCondition | None:
-        """This condition and that *fact* has this truth; None when it must have the other one."""
-        if fact in (self.fails if truth else self.holds):
+    def _where(self, fact: Fact) -> PathCondition | None:
+        """This condition and that *fact* holds; None when it cannot."""
+        if any(each.implies(fact) for each in self.facts):
+            return self
+        if any(each.implies(fact.negation) for each in self.facts):
             return None
-        if truth:
-            return self if fact in self.holds else replace(self, holds=(*self.holds, fact))
-        return self if fact in self.fails else replace(self, fails=(*self.fails, fact))
+        return replace(self, facts=(*self.facts, fact))
 
     def past(self, rule: Rule, rng: np.random.Generator) -> PathCondition | None:
         """This condition and that *rule* does not match; None when no match of it can fail in the box."""
@@ -79,8 +79,7 @@ class PathCondition:
         if match.role in (Role.NAMED, Role.ONCE):
             return self  # it may fail for another packet
         if match.role is Role.CONSTANT:
-            fact, truth = match.fact
-            condition = self._where(fact, not truth)
+            condition = self._where(match.fact.negation)
             if condition is not None:
                 return condition
         # With *either* all tests must fail, else any one.

@@ -30,6 +30,7 @@ from ..verify.question import Difference, Equal, Question, chain_pairs, differs,
 from .batch import PacketBatch
 from .boundary_packets import BoundarySampler
 from .interpreter import Interner, Interpreter, Result
+from .number_pools import number_pools
 
 PACKETS = 20_000  # for each chain; half for the rules of either program
 PACKETS_PER_RULE, FEWEST = 60, 1000
@@ -97,7 +98,10 @@ class _Pair:
 
     def draw(self, table: str, chain: str, packets: int, seed: int) -> PacketBatch:
         """Packets at the boundaries of both programs; fewer where the chain reads few rules."""
-        samplers = [BoundarySampler(interpreter, table, chain, seed) for interpreter in self.interpreters]
+        pools = number_pools(self.programs)
+        samplers = [
+            BoundarySampler(interpreter, table, chain, seed, pools) for interpreter in self.interpreters
+        ]
         rules = max(len(each.numbers) for each in samplers)
         count = min(packets, PACKETS_PER_RULE * rules + FEWEST)
         return PacketBatch.join(each.draw(count // 2) for each in samplers)

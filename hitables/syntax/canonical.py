@@ -69,7 +69,7 @@ def key(name: str, form: Form, uses: Sequence[OptionUse], defaults: Mapping[str,
             return f"{name} {form.alone(uses, family)}".rstrip()
         options: Options = {}
         for use in uses:
-            value = use.inverted and form.signs, _value(use, form, family)
+            value = use.inverted and form.signs, value_words(use, form, family)
             if value != (False, ABSENT) and options.setdefault(use.option, value) != value:
                 raise ValueError(f"{use.option} is given twice")
         for option, default in {**defaults, **form.defaults}.items():
@@ -85,7 +85,8 @@ def key(name: str, form: Form, uses: Sequence[OptionUse], defaults: Mapping[str,
     return " ".join([name, *written])
 
 
-def _value(use: OptionUse, form: Form, family: Family) -> str:
+def value_words(use: OptionUse, form: Form, family: Family) -> str:
+    """The values of an option in canonical words; ValueError: its form cannot read them."""
     write = form.values.get(use.option)
     if write is not None:
         return write(use.values, family)

@@ -26,6 +26,7 @@ from ..ir.fields import Family
 from ..ir.rule import Ends, Role, Test
 from .access import UNKNOWN, Access, states
 from .canonical import Form
+from .numbers import Numbers
 from .value_checks import Check, check_of_kind
 
 Reader = Callable[[tuple[str, ...], Family], tuple[Test, ...]]
@@ -97,6 +98,8 @@ class Extension:
     complements       options of which a "!" makes the match hold for exactly the other packets, if the rule
                       has besides it only options of *bystanders*; by the kernel's source, and tried in it
     bystanders        see *complements*
+    numbers           options that compare a number of the packet, if the rule has besides it only options of
+                      *bystanders*; all that compare one number read the same states
     """
 
     name: str
@@ -121,6 +124,7 @@ class Extension:
     tracks: bool = False
     complements: frozenset[str] = frozenset()
     bystanders: frozenset[str] = frozenset()
+    numbers: Numbers = field(default_factory=dict)
 
 
 _OPTION = re.compile(r"(--?[\w-]+(?:=--?[\w-]+)*)((?::[\w(),]+)*)(\??)(!?)(\*?)")
@@ -182,6 +186,7 @@ def match(
     tracks: bool = False,
     complements: str = "",
     bystanders: str = "",
+    numbers: Numbers | None = None,
 ) -> Extension:
     """The row of a match; `Extension` explains the parts.  Groups of options are separated by "|"."""
     written = {option: states(names) for option, names in (writes_with or {}).items()}
@@ -207,6 +212,7 @@ def match(
         tracks=tracks,
         complements=frozenset(complements.split()),
         bystanders=frozenset(bystanders.split()),
+        numbers=numbers or {},
     )
 
 

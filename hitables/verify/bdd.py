@@ -321,8 +321,9 @@ def _answers(sets: PacketSets, path: Path) -> Answers:
     writes: Counter[Metadata] = Counter()
     events = 0
     for point, arrival in path:
-        for key, reads in sets.reads.items():
-            answers.facts[key, sum(writes[state] for state in reads)] = sets.fact(point, key)
+        for attribute, reads in sets.reads.items():
+            epoch = sum(writes[state] for state in reads)
+            answers.numbers[attribute, epoch] = sets.number(point, attribute)
         for field in Field:
             epoch = sum(writes[state] for state, fields in FIELDS_WRITTEN.items() if field in fields)
             if epoch:

@@ -3,9 +3,9 @@
 Idea: a field is encoded in bits, most significant first, of the number of its value's *class*: two values
 are of one class when no test of the two programs separates them.  Further bits encode what else a match can
 see: bytes of layer 4, a bad data offset, fragment offset 1, a chain of IPv6 headers that ends early,
-whether there is a mac.  Each key of a CONSTANT match is one bit.  The bits of ports and flags serve twice:
-for the header's own, and for what a native nft expression reads out of a later fragment, as no packet has
-both.
+whether there is a mac.  An attribute (ir/fact.py) has those of its bits that some fact looks at.  The bits of
+ports and flags serve twice: for the header's own, and for what a native nft expression reads out of a later
+fragment, as no packet has both.
 
 Invariant: a set is exact.  A packet is in it or not, and `PacketSets.exist` holds the packets to which
 headers.inconsistency has no objection.
@@ -23,6 +23,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from hitables.errors import MissingLibrary
+from hitables.ir.fact import Fact, ordinary
 from hitables.ir.fields import (
     ICMP,
     ICMPV6,
@@ -113,8 +114,8 @@ class PacketSets:
     exist             the packets that can exist
     malformed         packets with broken headers
     later, cut        later fragments; packets whose protocol cannot be found (IPv6)
-    facts, reads      by key of a fact (Match.fact): its bit, and the states that it depends on
-    inconsistent      a key of matches that read different states; None: there is none
+    reads             by attribute: the states that it depends on
+    inconsistent      a key of matches that ask one attribute and read different states; None: there is none
 
     MemoryError when more than *max_memory* bytes would be used.
     """
@@ -129,19 +130,12 @@ class PacketSets:
         self._bits: dict[Coordinate, range] = {
             where: manager.add_vars(max(len(self._classes[where]) - 1, 0).bit_length()) for where in ORDER
         }
-        keys = dict.fromkeys(match.fact[0] for match in distinct if match.role is Role.CONSTANT)
-        self.facts: dict[str, int] = {key: manager.add_vars(1)[0] for key in keys}
-        self.reads: dict[str, frozenset[Metadata]] = {
-            match.fact[0]: match.reads for match in distinct if match.role is Role.CONSTANT
-        }
-        # Such a key has no single truth value that a write could change.
+        constant = [match for match in distinct if match.role is Role.CONSTANT]
+        self._attributes = self._bits_of_attributes(match.fact for match in constant)
+        self.reads: dict[str, frozenset[Metadata]] = {match.fact.attribute: match.reads for match in constant}
+        # Such an attribute has no single value that a write could change.
         self.inconsistent = next(
-            (
-                each.key
-                for each in distinct
-                if each.role is Role.CONSTANT and each.reads != self.reads[each.fact[0]]
-            ),
-            None,
+            (each.key for each in constant if each.reads != self.reads[each.fact.attribute]), None
         )
         self._lower_bounds: dict[tuple[Coordinate, int], Set] = {}
         self._sets: dict[tuple[Coordinate, tuple[tuple[int, int], ...]], Set] = {}
@@ -205,8 +199,8 @@ class PacketSets:
     def plainest(self, packets: Set) -> Point:
         """The most ordinary of *packets*."""
         chosen = packets
-        for ordinary in self._ordinary_sets():
-            if (narrowed := chosen & ordinary).satisfiable():
+        for typical in self._ordinary_sets():
+            if (narrowed := chosen & typical).satisfiable():
                 chosen = narrowed
         return self._pick(chosen)
 
@@ -232,8 +226,9 @@ class PacketSets:
         high = classes[number + 1] - 1 if number + 1 < len(classes) else _top(where, self.family)
         return next((value for value in self._ordinary(where) if low <= value <= high), low)
 
-    def fact(self, point: Point, key: str) -> bool:
-        return point[self.facts[key]]
+    def number(self, point: Point, attribute: str) -> int:
+        """The value of an attribute; bits that no fact looks at are 0."""
+        return sum(1 << at for at, bit in self._attributes[attribute].items() if point[bit])
 
     def packet(self, point: Point) -> Packet:
         """The packet of *point*, without answers about facts and outcomes."""
@@ -329,10 +324,36 @@ class PacketSets:
             drops |= alive & bad
             alive &= ~bad
         if match.role is Role.CONSTANT:
-            key, wanted = match.fact
-            fact = self._manager.var(self.facts[key])
-            alive &= fact if wanted else ~fact
+            alive &= self._where(match.fact)
         return Filtered(alive, drops)
+
+    def _bits_of_attributes(self, facts: Iterable[Fact]) -> dict[str, dict[int, int]]:
+        """By attribute: by place of a bit that some fact looks at, highest first, the bit of the diagrams."""
+        masks: dict[str, int] = {}
+        for fact in facts:
+            masks[fact.attribute] = masks.get(fact.attribute, 0) | fact.mask
+        places = {
+            name: [at for at in reversed(range(mask.bit_length())) if mask >> at & 1]
+            for name, mask in masks.items()
+        }
+        return {name: {at: self._manager.add_vars(1)[0] for at in own} for name, own in places.items()}
+
+    def _where(self, fact: Fact) -> Set:
+        """The packets for which a fact holds."""
+        parts = [
+            self._number_from(fact, low) & ~self._number_from(fact, high + 1)
+            for low, high in fact.values.pairs
+        ]
+        return union(parts, self.nothing)
+
+    def _number_from(self, fact: Fact, low: int) -> Set:
+        """The packets whose attribute, under the fact's mask, is *low* or more."""
+        bits = self._attributes[fact.attribute]
+        found = self.everything
+        for at in range(max(low.bit_length(), fact.mask.bit_length())):
+            one = self._manager.var(bits[at]) if fact.mask >> at & 1 else self.nothing
+            found = one & found if low >> at & 1 else one | found
+        return found
 
     def _existing(self) -> Set:
         """Packets to which headers.inconsistency has no objection."""
@@ -354,7 +375,8 @@ class PacketSets:
         fields = set().union(*(FIELDS_WRITTEN.get(state, frozenset()) for state in writes))
         own = [bit for field in fields if field in RAW for bit in self._bits[field]]
         both = [bit for field in fields if field not in RAW for bit in self._bits[field]]
-        both += [self.facts[key] for key, reads in self.reads.items() if reads & writes]
+        for attribute, reads in self.reads.items():
+            both += self._attributes[attribute].values() if reads & writes else ()
         return [(own, False), (both, True)]
 
     def _is_later(self, point: Point) -> bool:
@@ -386,8 +408,11 @@ class PacketSets:
                 end = classes[number + 1] - 1 if number + 1 < len(classes) else _top(where, self.family)
                 yield self.within(where, Values.interval(classes[number], end))
         yield ~self.flag(Flag.MAC)
-        for bit in self.facts.values():
-            yield ~self._manager.var(bit)
+        for attribute, bits in self._attributes.items():
+            value = ordinary(attribute)
+            yield self._cube({bit: bool(value >> at & 1) for at, bit in bits.items()})
+            for bit in bits.values():
+                yield ~self._manager.var(bit)
 
 
 def union(sets: list[Set], nothing: Set) -> Set:

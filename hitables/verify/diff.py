@@ -19,6 +19,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain as row
+from itertools import product
 from math import prod
 
 from hitables.core.prover import Status
@@ -37,12 +39,12 @@ from .join_boxes import Box, join
 from .packet_classes import PacketClass
 from .question import Question, Undecided, with_all_tables
 from .rules_for_packet import LongChains
+from .told_facts import told
 
 # Regions of one chain and class of packets, before they are joined: more than a person reads.
 MOST = 4_000
 
 WHOLE, FRAGMENTS, BROKEN = "whole", "later fragments", "broken headers"
-HOLDS, EITHER_WAY = (1, 1), (0, 1)  # coordinates of a fact
 
 
 @dataclass(frozen=True)
@@ -213,15 +215,18 @@ class Area:
 
 def areas(comparison: Comparison, regions: list[Region]) -> Iterator[Area]:
     """Regions with one explanation as areas, as few as they can be joined to."""
-    facts = range(len(Field), len(Field) + len(comparison.tables.encoding.facts))
+    attributes = comparison.tables.encoding.attributes
+    spans = {dim: (0, len(each.cells) - 1) for dim, each in enumerate(attributes, len(Field))}
     hook = hook_box(comparison.chain, comparison.tables.family)
     kind = _kind(regions[0].packets)
     boxes = ({dim: ends for (dim, epoch), ends in region.sets.items() if not epoch} for region in regions)
-    for box in join(boxes, dict.fromkeys(facts, EITHER_WAY)):
+    for box in join(boxes, spans):
         values = _values(comparison, box, hook, kind)
         macs = comparison.tables.encoding.matches.tests.coordinates[Field.MAC]
         _, no_mac = macs.values(box[Field.MAC])
-        yield Area(values, no_mac, _facts(comparison, box), _headers(comparison, box))
+        headers = _headers(comparison, box)
+        for facts in _facts(comparison, box):
+            yield Area(values, no_mac, facts, headers)
 
 
 # ---- what each program does ----
@@ -283,11 +288,13 @@ def _values(comparison: Comparison, box: Box, hook: Mapping[Field, Values], kind
     return restricted
 
 
-def _facts(comparison: Comparison, box: Box) -> tuple[tuple[str, bool], ...]:
-    """The facts that have one truth value in the box."""
-    keys = comparison.tables.encoding.facts
+def _facts(comparison: Comparison, box: Box) -> Iterator[tuple[tuple[str, bool], ...]]:
+    """The box as sets of facts that have one truth value: one set, or more if the facts cannot tell it so."""
+    tests = comparison.tables.encoding.matches.tests
     dims = sorted(dim for dim in box if dim >= len(Field))
-    return tuple((keys[dim - len(Field)], box[dim] == HOLDS) for dim in dims)
+    sides = (told(tests.attributes[dim - len(Field)], tests.keys, box[dim]) for dim in dims)
+    for sets in product(*sides):
+        yield tuple(row.from_iterable(sets))
 
 
 def _headers(comparison: Comparison, box: Box) -> int:

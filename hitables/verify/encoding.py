@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import copy
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain as row
@@ -26,6 +26,8 @@ import numpy as np
 
 from hitables.core.prover import NONE, U32, Action, ChainArrays, ClassWords, Prover
 from hitables.errors import Unsupported
+from hitables.ir.attributes import Attribute, common
+from hitables.ir.fact import Fact
 from hitables.ir.fields import Family, Field
 from hitables.ir.intervals import Values
 from hitables.ir.packet import Backend
@@ -93,9 +95,9 @@ class Encoding:
     # ---- numbers back to values ----
 
     @property
-    def facts(self) -> list[str]:
-        """Keys of the CONSTANT matches, in the order of their dimensions (after the fields)."""
-        return list(self.matches.tests.facts)
+    def attributes(self) -> list[Attribute]:
+        """What the CONSTANT matches ask, in the order of their dimensions (after the fields)."""
+        return self.matches.tests.attributes
 
     def chain(self, side: int, name: str) -> int:
         return self._chain_numbers[side][name] + side * self.chains_before
@@ -164,10 +166,15 @@ class Encoding:
         coordinates = self.matches.tests.coordinates
         return {field: coordinates[field].inside(values) for field, values in sets.items()}
 
-    def fact_dim(self, key: str) -> int:
-        """The dimension of a CONSTANT match, whose values are 0 and 1."""
+    def cells_of(self, facts: Iterable[Fact]) -> dict[int, tuple[int, ...]]:
+        """By dimension: low, high, ... of the cells in which all these facts of CONSTANT matches hold."""
         tests = self.matches.tests
-        return tests.dims[tests.facts[key]]
+        found: dict[int, tuple[int, ...]] = {}
+        for fact in facts:
+            dim = tests.dims[tests.facts[fact]]
+            cells = tests.attributes[dim - len(Field)].facts[fact]
+            found[dim] = common(found[dim], cells) if dim in found else cells
+        return found
 
     # ---- the prover ----
 

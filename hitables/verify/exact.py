@@ -16,13 +16,14 @@ Users: portfolio.py, diff.py, and callers that need one engine alone (sflgen, te
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from hitables.core.prover import Prover, Run, Status
 from hitables.errors import Disagreement
 from hitables.ir import semantics
+from hitables.ir.attributes import Attribute, numbers_of
 from hitables.ir.choices import Malformed
 from hitables.ir.fields import Field
 from hitables.ir.headers import is_malformed
@@ -219,11 +220,12 @@ class Comparison:
         encoding, family, packets = self.tables.encoding, self.tables.family, region.packets
         plain = ordinary(family, self.chain)
         fields: dict[tuple[Field, int], tuple[Values, bool]] = {}
-        facts: dict[tuple[str, int], bool] = {}
-        keys, coordinates = encoding.facts, encoding.matches.tests.coordinates
+        cells: dict[tuple[Attribute, int], int] = {}
+        coordinates = encoding.matches.tests.coordinates
         for (dim, epoch), ends in region.sets.items():
             if dim >= len(Field):
-                facts[keys[dim - len(Field)], epoch] = ends[0] == 1
+                attribute = encoding.attributes[dim - len(Field)]
+                cells[attribute, epoch] = attribute.plainest(ends)
             else:
                 fields[Field(dim), epoch] = coordinates[Field(dim)].values(ends)
         values, rewrites = choose(fields, plain, packets.cut_short)
@@ -235,10 +237,21 @@ class Comparison:
             packets.bad_offset,
             packets.offset_one,
             packets.cut_short,
-            {key: True for key, fact in facts.items() if fact},
+            numbers_of(cells),
+            self._unrelated(cells),
             outcomes,
             rewrites,
         )
+
+    def _unrelated(self, cells: Mapping[tuple[Attribute, int], int]) -> dict[tuple[str, int], bool]:
+        """The truths of the matches whose facts are not known to be related."""
+        keys = self.tables.encoding.matches.tests.keys
+        truths: dict[tuple[str, int], bool] = {}
+        for (attribute, epoch), cell in cells.items():
+            for fact, ends in attribute.facts.items() if attribute.unrelated else ():
+                key, truth = keys[fact]
+                truths[key, epoch] = (ends[0] == cell) == truth
+        return truths
 
     def confirm(self, region: Region) -> Difference:
         """The difference that a packet of *region* shows, as plain as possible.

@@ -247,7 +247,7 @@ class _TableLinter:
         touched = self._reaching(at.chain.name)
         for each in self.provers:
             for root in self.reach.roots_of(at.chain.name):
-                inside = box.of(each.packets, each.encoding.backend, root)
+                inside = _inside(box, each, root)
                 if inside is None:
                     continue
                 _check(each.prover.alter(self._both(at), alteration, touched))
@@ -319,7 +319,7 @@ class _TableLinter:
         box = self._box(at)
         for each in self.provers:
             root = at.chain.name if at.chain.policy is not None else ""
-            inside = box.of(each.packets, each.encoding.backend, root)
+            inside = _inside(box, each, root)
             if inside is not None:
                 yield each, inside
 
@@ -344,7 +344,11 @@ class _TableLinter:
         return Flaw(NEVER, self.table.name, chain, line, tuple(rule.line for rule in covering), why)
 
     def _covers(self, rule: Rule, inside: PacketSet) -> bool:
-        holds = (match.role is Role.SPACE or match.fact in inside.facts for match in rule.matches)
+        holds = (
+            match.role is Role.SPACE
+            or (match.role is Role.CONSTANT and any(fact.implies(match.fact) for fact in inside.facts))
+            for match in rule.matches
+        )
         if not all(holds) or any(match.either for match in rule.matches):
             return False
         full = {field: Values(((0, top(field, self.family)),)) for field in Field}
@@ -357,6 +361,12 @@ class _TableLinter:
             later = (at.chain.rules[index] for index in self._met(each, at, NONE, inside) if index > at.index)
             return tuple(rule.line for rule in later if _is_removable(rule))
         return ()
+
+
+def _inside(box: MatchBox, prover: _ClassProver, root: str) -> PacketSet | None:
+    """The packets of the prover's class at *root* that are in the box; None: there are none."""
+    inside = box.of(prover.packets, prover.encoding.backend, root)
+    return None if inside is None or RegionWords(prover.encoding, inside).is_empty else inside
 
 
 def _is_removable(rule: Rule) -> bool:

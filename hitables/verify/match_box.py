@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
+from hitables.ir.fact import Fact
 from hitables.ir.fields import Family, Field
 from hitables.ir.hooks import Box, hook_box
 from hitables.ir.intervals import Values
@@ -37,13 +38,13 @@ class PacketSet(NamedTuple):
     """Packets of a class.
 
     box       the values of their fields
-    facts     facts (Match.fact) that have one truth for all of them as they enter the table, and this truth
-    expected  those that the rule asks, with the truths that it wants
+    facts     facts (Match.fact) that hold for all of them as they enter the table
+    expected  those that the rule asks
     """
 
     box: Box
-    facts: tuple[tuple[str, bool], ...] = ()
-    expected: tuple[tuple[str, bool], ...] = ()
+    facts: tuple[Fact, ...] = ()
+    expected: tuple[Fact, ...] = ()
 
 
 class MatchBox:
@@ -79,8 +80,9 @@ class MatchBox:
                     return None
             elif field not in packets.native:
                 return None
-        facts: dict[str, bool] = {}
-        expected: dict[str, bool] = {}
+        facts: dict[Fact, None] = {}
+        allowed: dict[tuple[str, int], Values] = {}  # by attribute and the bits that are compared
+        expected: dict[Fact, None] = {}
         for match in self.matches:
             if packets.cut_short and match.is_protocol:
                 break
@@ -90,10 +92,14 @@ class MatchBox:
             if packets.later and match.needs and not native:
                 return None
             if match.role is Role.CONSTANT:
-                key, truth = match.fact
-                expected[key] = truth
-                if match.reads.isdisjoint(self.written.states) and facts.setdefault(key, truth) != truth:
-                    return None
+                fact = match.fact
+                expected[fact] = None
+                if match.reads.isdisjoint(self.written.states):
+                    facts[fact] = None
+                    bits = fact.attribute, fact.mask
+                    allowed[bits] = fact.values.intersect(allowed.get(bits, fact.values))
+                    if not allowed[bits]:
+                        return None
             if match.either:
                 continue
             for field, values in match.tests:
@@ -103,7 +109,7 @@ class MatchBox:
                     box[field] = values.intersect(box[field]) if field in box else values
                     if not box[field]:
                         return None
-        return PacketSet(box, tuple(facts.items()), tuple(expected.items()))
+        return PacketSet(box, tuple(facts), tuple(expected))
 
 
 def _may_drop(match: Match, packets: PacketClass, backend: Backend) -> bool:

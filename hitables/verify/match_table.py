@@ -21,6 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hitables.core.prover import U32, MatchArrays, Op
+from hitables.ir.attributes import Attribute, attributes_of
+from hitables.ir.fact import Fact
 from hitables.ir.fields import Family, Field
 from hitables.ir.packet import Backend
 from hitables.ir.rule import Match, Metadata, Role
@@ -42,28 +44,25 @@ def mask(bits: Iterable[int]) -> int:
 
 @dataclass(frozen=True)
 class TestTable:
-    """The tests of both tables, by field, then one test for each fact.
+    """The tests of both tables, by field, then those of facts, by attribute.
 
     numbers     of tests of header fields
-    facts       by key of a fact (Match.fact): the number of the test that it holds
-    failures    by key of a fact that a negated match asks: the number of the test that it does not hold
-    fact_reads  by fact, in the order of their dimensions (after the fields): the states that it depends on
+    facts       by fact: the number of the test that it holds
+    keys        by fact: the key of a match that holds for the same packets, or for exactly the others (False)
+    attributes  in the order of their dimensions (after the fields)
+    reads       by attribute: the states that it depends on
     dims, starts, ends  by test: its dimension, and the coordinates of its values (struct prove_input)
     """
 
     coordinates: dict[Field, Coordinates]
     numbers: dict[tuple[Field, Pairs], int]
-    facts: dict[str, int]
-    failures: dict[str, int]
-    fact_reads: list[frozenset[Metadata]]
+    facts: dict[Fact, int]
+    keys: dict[Fact, tuple[str, bool]]
+    attributes: list[Attribute]
+    reads: list[frozenset[Metadata]]
     dims: array[int]
     starts: array[int]
     ends: array[int]
-
-    def fact_test(self, match: Match) -> int:
-        """The number of the test that a CONSTANT match makes besides those of header fields."""
-        key, truth = match.fact
-        return (self.facts if truth else self.failures)[key]
 
     @property
     def fields(self) -> frozenset[Field]:
@@ -74,16 +73,14 @@ class TestTable:
 def number_tests(matches: list[Match], family: Family) -> TestTable:
     """Cut the fields at the bounds of all tests, then number the tests by field."""
     distinct: dict[tuple[Field, Pairs], None] = {}
-    fact_reads: dict[str, frozenset[Metadata]] = {}
-    negated: dict[str, None] = {}
+    reads: dict[Fact, frozenset[Metadata]] = {}
+    keys: dict[Fact, tuple[str, bool]] = {}
     for match in matches:
         for field, values in match.tests:
             distinct[field, values.pairs] = None
         if match.role is Role.CONSTANT:
-            key, truth = match.fact
-            fact_reads.setdefault(key, match.reads)
-            if not truth:
-                negated[key] = None
+            reads.setdefault(match.fact, match.reads)
+            keys.setdefault(match.fact, (match.negates, False) if match.negates else (match.key, True))
     # The prover reads the tests of a rule in the order of their numbers: by field, then facts.
     tests = sorted(distinct, key=itemgetter(0))
     by_field: dict[Field, list[Pairs]] = {field: [] for field in Field}
@@ -94,18 +91,19 @@ def number_tests(matches: list[Match], family: Family) -> TestTable:
     for field, pairs in tests:
         ends.extend(coordinates[field].ends(pairs))
         starts.append(len(ends) // 2)
-    facts = {key: len(tests) + number for number, key in enumerate(fact_reads)}
-    for number in range(len(facts)):
-        dims.append(len(Field) + number)
-        ends.extend((1, 1))
-        starts.append(len(ends) // 2)
-    failures = {key: len(tests) + len(facts) + number for number, key in enumerate(negated)}
-    for key in failures:
-        dims.append(dims[facts[key]])
-        ends.extend((0, 0))
-        starts.append(len(ends) // 2)
+    attributes = attributes_of(reads)
+    facts: dict[Fact, int] = {}
+    for dim, attribute in enumerate(attributes, len(Field)):
+        for fact, cells in attribute.facts.items():
+            facts[fact] = len(dims)
+            dims.append(dim)
+            ends.extend(cells)
+            starts.append(len(ends) // 2)
     numbers = {test: number for number, test in enumerate(tests)}
-    return TestTable(coordinates, numbers, facts, failures, list(fact_reads.values()), dims, starts, ends)
+    depends = [
+        frozenset[Metadata]().union(*(reads[fact] for fact in attribute.facts)) for attribute in attributes
+    ]
+    return TestTable(coordinates, numbers, facts, keys, attributes, depends, dims, starts, ends)
 
 
 # ---- matches ----
@@ -145,8 +143,8 @@ class MatchTable:
         tests = self.tests
         sizes = array("I", (tests.coordinates[field].size for field in Field))
         states = array("I", (_WRITERS[field] for field in Field))
-        for reads in tests.fact_reads:
-            sizes.append(2)
+        for attribute, reads in zip(tests.attributes, tests.reads, strict=True):
+            sizes.append(len(attribute.cells))
             states.append(mask(reads))
         code, starts = self.codes[backend]
         return MatchArrays(sizes, states, tests.dims, tests.starts, tests.ends, starts, code)
@@ -165,7 +163,7 @@ def number_matches(matches: list[Match], family: Family) -> MatchTable:
         role = match.role
         reading = (
             *own, role, match.native, match.needs, match.strict, match.option, match.either,
-            match.is_protocol, None if role is Role.SPACE else match.key, match.writes,
+            match.is_protocol, _asked(match), match.writes,
         )  # fmt: skip
         number = number_of.setdefault(reading, len(number_of))
         if number == len(distinct):
@@ -222,13 +220,20 @@ def _code(
         if match.role is space:
             pass
         elif match.role is Role.CONSTANT:
-            code.extend((op_test, tests.fact_test(match)))
+            code.extend((op_test, tests.facts[match.fact]))
         else:
             code.extend((Op.EVENT, keys[match.key] << 1 | (match.role is Role.ONCE)))
             if match.writes:
                 code.extend((Op.WRITE, mask(match.writes)))
         starts.append(len(code) // 2)
     return code, starts
+
+
+def _asked(match: Match) -> object:
+    """What the match asks besides its tests."""
+    if match.role is Role.SPACE:
+        return None
+    return match.fact if match.role is Role.CONSTANT else match.key
 
 
 def _reads(match: Match) -> int:

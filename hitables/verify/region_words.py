@@ -24,20 +24,26 @@ class RegionWords:
     def __init__(self, encoding: Encoding, inside: PacketSet) -> None:
         self._encoding, self._inside = encoding, inside
         self._ends = encoding.ends_inside(inside.box)
+        self._cells = encoding.cells_of(inside.facts)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether its facts exclude each other."""
+        return not all(self._cells.values())
 
     def all(self) -> array[int]:
         """dim, count, low, high, ... of each dimension that is restricted."""
         words = array("I")
         for field, ends in self._ends.items():
             words.extend((field, len(ends) // 2, *ends))
-        for key, truth in self._inside.facts:
-            words.extend((self._encoding.fact_dim(key), 1, truth, truth))
+        for dim, cells in self._cells.items():
+            words.extend((dim, len(cells) // 2, *cells))
         return words
 
     def one(self, random: Random) -> array[int] | None:
-        """dim, 1, low, low of fields and facts (NONE: all facts): one packet; None: the box has none.
+        """dim, 1, low, low of fields and attributes (NONE: all of these): one packet; None: the box has none.
 
-        Of the facts, those alone hold that the rule wants to hold.
+        Of the facts of matches that compare no number, those alone hold that the rule wants to hold.
         """
         coordinates = self._encoding.matches.tests.coordinates
         words = array("I")
@@ -52,6 +58,8 @@ class RegionWords:
                 chosen = random.randint(ends[at], ends[at + 1])
             words.extend((field, 1, chosen, chosen))
         words.extend((NONE, 1, 0, 0))
-        for key, truth in self._inside.expected:
-            words.extend((self._encoding.fact_dim(key), 1, truth, truth))
+        for dim, cells in self._encoding.cells_of(self._inside.expected).items():
+            if not cells:
+                return None
+            words.extend((dim, 1, cells[0], cells[0]))
         return words

@@ -47,7 +47,8 @@ _DOCUMENTATION = {  # addresses for examples: RFC 5737, RFC 3849
 class Draft:
     """
     values  by field; all but MAC must be there, even if the packet will not have the field
-    facts   by key of a fact (Match.fact) and number of writes before; those that are not given do not hold
+    numbers  of attributes, by name and number of writes before; those of an ordinary packet are not given
+    facts   by key of a match and number of writes before: what is no number of an attribute
     """
 
     family: Family
@@ -56,6 +57,7 @@ class Draft:
     bad_offset: bool = False
     offset_one: bool = False
     cut_short: bool = False
+    numbers: Mapping[tuple[str, int], int] = field(default_factory=dict)
     facts: Mapping[tuple[str, int], bool] = field(default_factory=dict)
     outcomes: Mapping[tuple[str, int], Outcome] = field(default_factory=dict)
     rewrites: Mapping[tuple[Field, int], int] = field(default_factory=dict)
@@ -94,7 +96,9 @@ class Draft:
             self.offset_one and later,
             self.cut_short,
         )
-        answers = Answers(dict(self.facts), dict(self.outcomes), dict(self.rewrites), closed=True)
+        answers = Answers(
+            dict(self.facts), dict(self.outcomes), dict(self.rewrites), dict(self.numbers), closed=True
+        )
         return answers.given_by(packet)
 
 
@@ -162,8 +166,8 @@ def _simpler(draft: Draft, plain: Draft) -> Iterator[Draft]:
     yield replace(draft, bytes=plain.bytes)
     for asked in draft.outcomes:
         yield replace(draft, outcomes=_without(draft.outcomes, asked))
-    for fact in draft.facts:
-        yield replace(draft, facts=_without(draft.facts, fact))
+    for number in draft.numbers:
+        yield replace(draft, numbers=_without(draft.numbers, number))
     for written in draft.rewrites:
         yield replace(draft, rewrites=_without(draft.rewrites, written))
     if Field.MAC in draft.values and Field.MAC not in plain.values:

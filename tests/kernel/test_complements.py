@@ -7,16 +7,15 @@ from itertools import chain as row
 from itertools import product
 
 import pytest
-from support.kernel_packets import ECHO, counts, packet
 from support.kernel_packets import HOOKS as FILTER_HOOKS
+from support.kernel_packets import counts, varied_trials
 
 import hitables
-from hitables.ir.fields import TCP, UDP, Family, Fragment
+from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.ir.rule import Match
 from hitables.kernel import Namespace
-from hitables.kernel.craft import Trim
-from hitables.kernel.experiment import Trial, furnish, prepare, send_trials
+from hitables.kernel.experiment import furnish, prepare, send_trials
 from hitables.kernel.namespace import run
 from hitables.syntax.extensions import MATCHES
 
@@ -82,26 +81,6 @@ def test_every_option_that_the_table_names_is_tried() -> None:
     assert tried == said
 
 
-def trials(family: Family, chain: str) -> list[Trial]:
-    """Packets that differ in what the matches ask."""
-    echo = ECHO[family][0]
-    states = ("NEW", "ESTABLISHED", "RELATED", "UNTRACKED", "INVALID")
-    plain = [
-        packet(family, protocol, chain, state)
-        for protocol, state in product((TCP, UDP, echo, 47), states)
-        if protocol != 47 or state != "INVALID"
-    ]
-    plain += [packet(family, UDP, chain, l4_bytes=size) for size in (8, 12, 400)]
-    if chain in ("FORWARD", "OUTPUT"):  # elsewhere the kernel reassembles, if it follows connections
-        plain.append(packet(family, UDP, chain, "UNTRACKED", fragment=Fragment.LATER))
-    common = packet(family, chain=chain)
-    different = [Trial(common, mark=mark) for mark in (1, 4, 5, 7)]
-    different += [Trial(common, trim=Trim(tos=tos, ttl=ttl)) for tos, ttl in ((0x10, 3), (0xB8, 64), (3, 9))]
-    if chain == "OUTPUT":
-        different += [Trial(common, owner=owner) for owner in ((1234, 0), (0, 99), (1234, 99))]
-    return [*map(Trial, plain), *different]
-
-
 def sets(version: str) -> None:
     run(["ipset", "create", "a", "hash:net", "family", version])
     run(["ipset", "create", "ap", "hash:ip,port", "family", version])
@@ -115,7 +94,7 @@ def sets(version: str) -> None:
 @pytest.mark.parametrize("family", Family)
 @pytest.mark.parametrize("chain", HOOKS)
 def test_a_negated_match_counts_the_other_packets(chain: str, family: Family, backend: Backend) -> None:
-    pairs, sent = texts(family, chain), trials(family, chain)
+    pairs, sent = texts(family, chain), varied_trials(family, chain)
     # These are no complements: no conntrack entry, no match; and the other one, no socket, no match.
     groups = (
         "-m owner ! --gid-owner 99 --suppl-groups" if chain == "POSTROUTING" else "-m connmark ! --mark 7"

@@ -103,8 +103,9 @@ def difference(walks: Iterable[Both], question: Question) -> str | None:
 
 def answering(packet: Packet, script: Script, points: dict[Field, list[int]]) -> Packet:
     def fact(match: Match, epoch: int) -> bool:
-        key, truth = match.fact
-        return bool(script.answer(("fact", key, epoch), 2)) == truth
+        asked = match.fact
+        values = 2 if match.number is None else 8  # the numbers of drawn programs have three bits
+        return asked.holds(script.answer(("fact", asked.attribute, epoch), values))
 
     def outcome(match: Match, ordinal: int) -> Outcome:
         return Outcome(script.answer(("outcome", match.key, ordinal), len(Outcome)))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import product
 
 from hitables.ir.fields import ICMP, ICMPV6, SCTP, STATES, TCP, UDP, UDPLITE, Family, Field, Fragment
 from hitables.ir.fields import interface_number as interface
 from hitables.ir.packet import Backend, Packet
 from hitables.kernel import Namespace, load, save
+from hitables.kernel.craft import Trim
 from hitables.kernel.experiment import Trial, prepare, send_trials
 
 HOOKS = ("INPUT", "FORWARD", "OUTPUT")
@@ -58,6 +60,27 @@ def packet(
     elif protocol in (ICMP, ICMPV6) and l4_bytes >= 2:
         values[Field.ICMP] = ECHO[family][1] if icmp is None else icmp
     return Packet(family, values, raw, l4_bytes, **classes)
+
+
+def varied_trials(family: Family, chain: str) -> list[Trial]:
+    """Packets that differ in marks, owners, sizes, states, tos and ttl."""
+    echo = ECHO[family][0]
+    states = ("NEW", "ESTABLISHED", "RELATED", "UNTRACKED", "INVALID")
+    plain = [
+        packet(family, protocol, chain, state)
+        for protocol, state in product((TCP, UDP, echo, 47), states)
+        if protocol != 47 or state != "INVALID"
+    ]
+    plain += [packet(family, UDP, chain, l4_bytes=size) for size in (8, 12, 400)]
+    if chain in ("FORWARD", "OUTPUT"):  # elsewhere the kernel reassembles, if it follows connections
+        plain.append(packet(family, UDP, chain, "UNTRACKED", fragment=Fragment.LATER))
+    common = packet(family, chain=chain)
+    different = [Trial(common, mark=mark) for mark in (1, 4, 5, 7)]
+    different += [Trial(common, connection_mark=mark) for mark in (1, 4, 7)]
+    different += [Trial(common, trim=Trim(tos=tos, ttl=ttl)) for tos, ttl in ((0x10, 3), (0xB8, 64), (3, 9))]
+    if chain == "OUTPUT":
+        different += [Trial(common, owner=owner) for owner in ((1234, 0), (0, 99), (1234, 99))]
+    return [*map(Trial, plain), *different]
 
 
 def counts(family: Family, backend: Backend, namespace: Namespace) -> list[int]:

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
+from hitables.ir.fact import Fact
 from hitables.ir.fields import (
     ICMP,
     ICMPV6,
@@ -94,9 +95,7 @@ def _table(rng: random.Random, name: str, family: Family, tiny: bool, rules: int
     built_in = [chain for chain in BUILT_IN[name] if rng.random() < 0.6] or ["INPUT"]
     user = [f"chain{number}" for number in range(rng.randint(0, 3))]
     matches = [make_match(rng, family, tiny, number) for number in range(rng.randint(3, 10))]
-    fact = next((match for match in matches[:-1] if match.role is Role.CONSTANT and not match.tests), None)
-    if fact is not None:
-        matches[-1] = fact._replace(key=f"! {fact.key}", negates=fact.key)
+    matches = _related(rng, matches)
     chains = []
     for chain in built_in:
         policy = rng.choice(["ACCEPT", "DROP"])
@@ -105,6 +104,24 @@ def _table(rng: random.Random, name: str, family: Family, tiny: bool, rules: int
         chains.append(Chain(chain, None, _rules(rng, matches, user[at + 1 :], rng.randint(0, rules))))
     rng.shuffle(chains)
     return Table(name, tuple(chains))
+
+
+def _related(rng: random.Random, matches: list[Match]) -> list[Match]:
+    """The matches, some of which compare one number of three bits, and the last may be a negation."""
+    matches = list(matches)
+    constant = [at for at, match in enumerate(matches) if match.role is Role.CONSTANT and not match.tests]
+    if rng.random() < 0.6:
+        masks = rng.sample(range(1, 8), rng.choice([1, 1, 2]))
+        for at in constant:
+            values = Values.only(*rng.sample(range(8), rng.choice([1, 1, 2, 4])))
+            fact = Fact("number", values, rng.choice([7, *masks]))
+            key = f"number {fact.values.pairs} {fact.mask}"
+            matches[at] = matches[at]._replace(key=key, number=fact, reads=frozenset({Metadata.MARK}))
+    if constant and constant[0] < len(matches) - 1:
+        plain = matches[constant[0]]
+        number = plain.number.negation if plain.number is not None else None
+        matches[-1] = plain._replace(key=f"! {plain.key}", negates=plain.key, number=number)
+    return matches
 
 
 def _rules(rng: random.Random, matches: list[Match], user: list[str], count: int) -> tuple[Rule, ...]:

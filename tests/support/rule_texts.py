@@ -26,6 +26,9 @@ MEMORY = [
 ]  # fmt: skip
 CONSTANT = [
     "-m mark --mark 0x1",
+    "-m mark --mark 0x2",
+    "-m mark ! --mark 0x1/0x3",
+    "-m length --length 80:1500",
     "-m length --length 0:100",
     "{hops}",
     "-m pkttype --pkt-type unicast",

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import hitables
 from hitables.ir.packet import Backend
 from hitables.ir.packet_text import Answers, read_packet
 from hitables.ir.rule import Match, Role, Rule
-from hitables.simulate.batch import PacketBatch, drawn_facts
+from hitables.simulate.batch import PacketBatch, drawn_numbers
 from hitables.simulate.interpreter import Interpreter
+from hitables.simulate.number_pools import number_pools
 from hitables.verify.lint import NEVER
 
 ENGINES = ("exact", "diagrams", "sample")
@@ -117,8 +120,7 @@ def test_diff_tells_of_the_fact_once() -> None:
 def both() -> tuple[Match, Match]:
     first, second = input_of(read("-m mark --mark 1", "-m mark ! --mark 1"))
     plain, negated = first.matches[0], second.matches[0]
-    assert plain.fact == (plain.key, True)
-    assert negated.fact == (plain.key, False)
+    assert negated.fact == plain.fact.negation
     assert plain.role is negated.role is Role.CONSTANT
     return plain, negated
 
@@ -129,7 +131,7 @@ def test_answers_about_one_are_answers_about_the_other() -> None:
     assert Answers({(plain.key, 1): False}).fact(negated, 1) is True
     assert Answers({(plain.key, 1): False}).fact(negated, 0) is None
     assert Answers(closed=True).fact(negated, 0) is True
-    assert Answers(closed=True).fact(plain, 0) is None
+    assert Answers(closed=True).fact(plain, 0) is False
     both_given = Answers({(plain.key, 0): True, (negated.key, 0): True})
     assert both_given.fact(negated, 0) is True, "its own is nearer"
 
@@ -141,9 +143,10 @@ def test_drawn_packets_match_one_of_the_two(backend: Backend) -> None:
     packet = read_packet(
         "table=filter chain=INPUT in=eth0 src=10.0.0.1 dst=10.0.0.2 proto=47", program.family
     ).packet
-    batch = PacketBatch.of(program.family, [packet] * 400, range(400))
+    pools = number_pools([program])
+    batch = replace(PacketBatch.of(program.family, [packet] * 400, range(400)), numbers=pools)
     verdicts = Interpreter(program, backend).run("filter", "INPUT", batch).verdict.tolist()
-    truths = drawn_facts(batch.rows["seed"], plain.key).tolist()
+    truths = (drawn_numbers(batch.rows["seed"], "mark", pools["mark"]) == 1).tolist()
     assert len(set(zip(verdicts, truths, strict=True))) == len(set(verdicts)) == len(set(truths)) == 2
     for at, truth in enumerate(truths):
         each = batch.packet(at)

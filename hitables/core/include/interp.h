@@ -20,7 +20,9 @@ enum interp_op {
     INTERP_GUARD,   /* A strict, B bytes of layer 4 that the match reads */
     INTERP_CUT,     /* drops a packet whose protocol cannot be determined */
     INTERP_OPTION,  /* drops a packet with a bad TCP data offset */
-    INTERP_FACT,    /* | key, key of the fact (another one: negated), mask of the states that it reads */
+    INTERP_FACT, /* | key, key of the match that it negates (its own: none), key of the attribute, mask of the
+                  * states that it reads, mask of two words, n, n times (low, high) of two words each, least
+                  * significant first: the attribute under the mask lies in one of these intervals */
     INTERP_EVENT, /* | key, first of its three effects (no, yes, dropped), mask of the states that it writes
                    */
     INTERP_COUNT, /* first of the targets | effect */
@@ -91,6 +93,11 @@ struct interp_batch {
      * 64 bits; if there are none it leaves the field as it is. */
     const uint64_t *pool;
     uint32_t pool_start[FIELDS + 1];
+    /* Attribute a, whose key is attribute_key[a], has one of the values number_start[a] to number_start[a + 1]
+     * of numbers; any other one has 0 or 1. */
+    size_t attributes;
+    const uint32_t *attribute_key, *number_start; /* [attributes], [attributes + 1] */
+    const uint64_t *numbers;
     const uint32_t *limits; /* [count] how many effects of each packet to hash; NULL: all */
 };
 

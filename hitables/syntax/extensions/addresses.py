@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...ir.fields import Family, Field
 from ...ir.rule import Role
 from .. import number_checks as numeric
+from .. import numbers as compare
 from .. import readers as read
 from .. import values as spelt
 from .. import writers as write
@@ -50,6 +51,11 @@ MATCHES = (
         reads="ADDRESSES META",
         complements="--src-type --dst-type",
         bystanders="--limit-iface-in --limit-iface-out",
+        # In IPv6 an address may have several types.
+        numbers={
+            f"--{side}-type": compare.names(f"{side} type", _ADDRESS_TYPES, Family.IPV4)
+            for side in ("src", "dst")
+        },
         source="netfilter/xt_addrtype.c",
         form=Form(
             {"--src-type": write.names_of(_ADDRESS_TYPES), "--dst-type": write.names_of(_ADDRESS_TYPES)}
@@ -134,6 +140,7 @@ MATCHES = (
         need="--pkt-type",
         reads="ADDRESSES PKTTYPE META",
         complements="--pkt-type",
+        numbers={"--pkt-type": compare.names("packet type", tuple(dict.fromkeys(_PACKET_TYPES.values())))},
         source="netfilter/xt_pkttype.c",
         form=Form({"--pkt-type": write.one_of(_PACKET_TYPES)}),
     ),
@@ -145,6 +152,7 @@ MATCHES = (
         scope=scope("", "INPUT FORWARD OUTPUT POSTROUTING"),
         reads="META",
         complements="--realm",
+        numbers={"--realm": compare.masked("realm")},
         source="netfilter/xt_realm.c",
         form=Form({"--realm": write.named_mark("/etc/iproute2/rt_realms")}),
     ),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from ...ir.fields import Family
 from ...ir.rule import Role
+from .. import numbers as compare
 from .. import readers as read
 from .. import values as spelt
 from .. import writers as write
 from ..canonical import NOTHING, Form, Options
 from ..extension import match
+from ..numbers import Missing
 
 _PORTS = "--sport=--source-port:any! --dport=--destination-port:any!"
 
@@ -100,6 +102,8 @@ MATCHES = (
         source="netfilter/xt_connmark.c",
         form=Form({"--mark": write.mark}),
         tracks=True,
+        # Without a conntrack entry --mark and ! --mark both fail.
+        numbers={"--mark": compare.masked("connmark", missing=Missing.FAILS)},
     ),
     match(
         "conntrack",

@@ -10,10 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ...ir.fields import Family
 from ...ir.rule import Role
+from .. import numbers as compare
 from .. import values as spelt
 from .. import writers as write
 from ..canonical import Form, Options, OptionUse, Write, quoted
 from ..extension import ENTERING, LEAVING, Uses, match, scope
+from ..numbers import Missing
 
 
 def _id(names: Callable[[str], int]) -> Write:
@@ -207,6 +209,7 @@ MATCHES = (
         need="--mark",
         reads="MARK",
         complements="--mark",
+        numbers={"--mark": compare.masked("mark")},
         source="netfilter/xt_mark.c",
         form=Form({"--mark": write.mark}),
     ),
@@ -219,6 +222,10 @@ MATCHES = (
         reads="META",
         # With --suppl-groups neither matches a packet without a socket.
         complements="--uid-owner --gid-owner --socket-exists",
+        numbers={
+            "--uid-owner": compare.span("uid", 32, "-", Missing.NEGATED),
+            "--gid-owner": compare.span("gid", 32, "-", Missing.NEGATED),
+        },
         source="netfilter/xt_owner.c",
         form=Form(
             {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...ir.fields import Family
 from ...ir.rule import Role
 from .. import number_checks as numeric
+from .. import numbers as compare
 from .. import values as spelt
 from .. import writers as write
 from ..canonical import ABSENT, Form, Options
@@ -98,6 +99,7 @@ MATCHES = (
         need="--dscp --dscp-class",
         reads="TOS",
         complements="--dscp --dscp-class",
+        numbers=dict.fromkeys(("--dscp", "--dscp-class"), compare.shifted("tos", 8, 2)),
         source="netfilter/xt_dscp.c",
         form=Form({"--dscp": write.dscp, "--dscp-class": write.dscp_class}, whole=_canonical_dscp),
     ),
@@ -155,6 +157,11 @@ MATCHES = (
         family=Family.IPV6,
         reads="TTL",
         complements="--hl-eq",
+        numbers={
+            "--hl-eq": compare.span("hl", 8),
+            "--hl-lt": compare.below("hl", 8),
+            "--hl-gt": compare.above("hl", 8),
+        },
         source="netfilter/xt_hl.c",
         form=Form(write.TTL_VALUES),
     ),
@@ -183,6 +190,7 @@ MATCHES = (
         need="--length",
         reads="LENGTH",
         complements="--length",
+        numbers={"--length": compare.span("length", 32)},  # a packet may be longer than 65535 bytes
         source="netfilter/xt_length.c",
         form=Form({"--length": write.span(16)}),
     ),
@@ -242,6 +250,7 @@ MATCHES = (
         need="--tos",
         reads="TOS",
         complements="--tos",
+        numbers={"--tos": compare.masked("tos", 8)},
         source="netfilter/xt_dscp.c",
         form=Form({"--tos": write.tos_byte(0x3F)}),
     ),
@@ -253,6 +262,11 @@ MATCHES = (
         family=Family.IPV4,
         reads="TTL",
         complements="--ttl-eq",
+        numbers={
+            "--ttl-eq": compare.span("ttl", 8),
+            "--ttl-lt": compare.below("ttl", 8),
+            "--ttl-gt": compare.above("ttl", 8),
+        },
         source="netfilter/xt_hl.c",
         form=Form(write.TTL_VALUES),
     ),

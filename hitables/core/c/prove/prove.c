@@ -91,14 +91,14 @@ static bool put_words(struct prover *p, const uint32_t *words, size_t count)
 }
 
 /* Whether the set restricts nothing that a reader of the record needs: a fact that may hold or not. */
-static bool is_open_fact(uint32_t dim, const struct set *set)
+static bool is_open_fact(const struct prover *p, uint32_t dim, const struct set *set)
 {
-    return dim >= FIELDS && set->n == 1 && set->ends[0] == 0 && set->ends[1] == 1;
+    return dim >= FIELDS && set->n == 1 && set->ends[0] == 0 && set->ends[1] == p->r.in.dim_size[dim] - 1;
 }
 
 static bool put_set(struct prover *p, uint32_t dim, uint32_t epoch, const struct set *set)
 {
-    if (is_open_fact(dim, set))
+    if (is_open_fact(p, dim, set))
         return true;
     p->differences[p->sets_at]++;
     uint32_t head[] = {dim, epoch, set->n};

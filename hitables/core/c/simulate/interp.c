@@ -50,6 +50,7 @@ struct packet_walk {
 struct given_answers {
     const struct interp_batch *batch;
     int32_t *first, *next; /* [keys], [rows]; NULL: no answers are given */
+    int32_t *attribute; /* [keys] index of the attribute, -1: none; NULL: no attribute has values */
 };
 
 uint64_t interp_mix(uint64_t value)
@@ -183,16 +184,32 @@ static uint8_t given_answer(const struct packet_walk *walk, uint32_t key, uint32
 static const unsigned yes_of_256[4] = {128, 8, 32, 224};
 enum { DROPPED_FROM = 248 };
 
-/* A match holds if its fact does; or, if its own key is not that of the fact, if the fact does not. */
-static enum answer fact(struct packet_walk *walk, uint32_t key, uint32_t fact_key, uint32_t reads)
+/* The value of an attribute after *epoch* writes. */
+static uint64_t drawn_number(const struct packet_walk *walk, uint32_t key, uint32_t epoch)
 {
-    uint32_t epoch = walk->written ? writes_to(walk, reads) : 0;
-    bool negated = key != fact_key;
+    uint64_t seed = walk->packet->seed, drawn = interp_draw(seed, walk->table->hashes[key], epoch);
+    const struct interp_batch *batch = walk->answers->batch;
+    int32_t attribute = walk->answers->attribute ? walk->answers->attribute[key] : -1;
+    if (attribute < 0)
+        return drawn >> 56 < yes_of_256[seed & 3];
+    uint32_t first = batch->number_start[attribute];
+    return batch->numbers[first + drawn % (batch->number_start[attribute + 1] - first)];
+}
+
+static uint64_t load_long(const uint32_t *words)
+{
+    return words[0] | (uint64_t)words[1] << 32;
+}
+
+/* The fact at *code. */
+static enum answer fact(struct packet_walk *walk, const uint32_t *code)
+{
+    uint32_t key = code[1], negates = code[2], epoch = walk->written ? writes_to(walk, code[4]) : 0;
     uint8_t answer = given_answer(walk, key, epoch);
     if (answer <= YES)
         return answer;
-    if (negated) {
-        answer = given_answer(walk, fact_key, epoch);
+    if (negates != key) {
+        answer = given_answer(walk, negates, epoch);
         if (answer <= YES)
             return answer == YES ? NO : YES;
     }
@@ -200,9 +217,12 @@ static enum answer fact(struct packet_walk *walk, uint32_t key, uint32_t fact_ke
         walk->result->open |= INTERP_OPEN_FACT;
         return NO;
     }
-    uint64_t seed = walk->packet->seed;
-    bool holds = interp_draw(seed, walk->table->hashes[fact_key], epoch) >> 56 < yes_of_256[seed & 3];
-    return holds != negated ? YES : NO;
+    uint64_t number = drawn_number(walk, code[3], epoch) & load_long(code + 5);
+    const uint32_t *interval = code + 8;
+    for (uint32_t n = 0; n < code[7]; n++, interval += 4)
+        if (number >= load_long(interval) && number <= load_long(interval + 2))
+            return YES;
+    return NO;
 }
 
 static enum answer outcome(struct packet_walk *walk, uint32_t key)
@@ -347,9 +367,9 @@ static inline __attribute__((always_inline)) enum answer run_matches(struct pack
             code++;
             break;
         case INTERP_FACT:
-            if (!fact(walk, code[1], code[2], code[3]))
+            if (!fact(walk, code))
                 return NO;
-            code += 4;
+            code += 8 + 4 * (size_t)code[7];
             break;
         case INTERP_EVENT: {
             enum answer answer = evaluate(walk, code);
@@ -450,11 +470,30 @@ static bool run_one(struct packet_walk *walk, uint32_t chain)
     return true;
 }
 
-/* Chain the rows of given answers by their key; false: memory is exhausted. */
+static bool index_attributes(struct given_answers *answers, struct arena *arena,
+                             const struct interp_batch *batch, size_t keys)
+{
+    if (!batch->attributes)
+        return true;
+    answers->attribute = arena_take(arena, keys * sizeof *answers->attribute);
+    if (!answers->attribute)
+        return false;
+    for (size_t key = 0; key < keys; key++)
+        answers->attribute[key] = -1;
+    for (size_t n = 0; n < batch->attributes; n++)
+        if (batch->attribute_key[n] < keys)
+            answers->attribute[batch->attribute_key[n]] = (int32_t)n;
+    return true;
+}
+
+/* Chain the rows of given answers by their key, and find the attributes' values; false: memory is exhausted.
+ */
 static bool index_answers(struct given_answers *answers, struct arena *arena,
                           const struct interp_batch *batch, size_t keys)
 {
     *answers = (struct given_answers){.batch = batch};
+    if (!index_attributes(answers, arena, batch, keys))
+        return false;
     if (!batch->given)
         return true;
     answers->first = arena_take(arena, keys * sizeof *answers->first);

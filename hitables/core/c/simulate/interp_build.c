@@ -65,8 +65,9 @@ static size_t check_instruction(struct interp *table, const uint32_t *code, size
     case INTERP_RETURN:
         return 1;
     case INTERP_FACT:
-        return room >= 4 && code[1] < table->keys && code[2] < table->keys && code[3] < 1u << INTERP_STATES
-                   ? 4
+        return room >= 8 && code[1] < table->keys && code[2] < table->keys && code[3] < table->keys &&
+                       code[4] < 1u << INTERP_STATES && code[7] <= (room - 8) / 4
+                   ? 8 + 4 * (size_t)code[7]
                    : 0;
     case INTERP_EVENT:
         return room >= 4 && code[1] < table->keys && (uint64_t)code[2] + 2 < table->keys &&

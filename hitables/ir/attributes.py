@@ -1,0 +1,214 @@
+"""The values of an attribute, put together where no fact of two programs separates them.
+
+Idea: facts that look at disjoint bits of an attribute do not restrict each other, so each group of bits is
+taken by itself.  Where all facts of a group compare the same bits, its values are cut at the ends of their
+intervals.  Otherwise an interval is a union of cubes (some bits have given values), and the bits are decided
+one by one, with the set of cubes that still may hold: few sets are met, as most bits are in few masks.
+
+Invariant: two values are in one cell only if the same facts hold for both; no cell is empty.  A group
+with more than MOST_CELLS sets of cubes has an attribute for each of its facts instead, as if these were not
+related.
+
+Users: verify/match_table.py, simulate.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from .fact import Fact, ordinary
+from .intervals import Values
+
+MOST_CELLS = 4096
+Cube = tuple[int, int]  # value, and the bits that must have it
+
+
+@dataclass(frozen=True, eq=False)
+class Attribute:
+    """Some bits of an attribute.
+
+    name       as in `Fact`
+    mask       the bits
+    cells      a value of each cell, over the bits of *mask*
+    facts      by fact: the cells in which it holds, as low, high, low, high, ...
+    ordinary   the cell of an ordinary packet
+    unrelated  whether it stands for one fact and its negation, as cells 1 and 0, and the value of a cell
+               is not one of the attribute
+    """
+
+    name: str
+    mask: int
+    cells: tuple[int, ...]
+    facts: dict[Fact, tuple[int, ...]]
+    ordinary: int
+    unrelated: bool = False
+
+    def plainest(self, ends: Sequence[int]) -> int:
+        """Of low, high, low, high, ... the cell of an ordinary packet, else the first."""
+        own = self.ordinary
+        is_inside = any(low <= own <= high for low, high in zip(ends[::2], ends[1::2], strict=True))
+        return own if is_inside else ends[0]
+
+
+def common(one: Sequence[int], other: Sequence[int]) -> tuple[int, ...]:
+    """The cells that are in both, each given as low, high, low, high, ...."""
+    sets = (Values(tuple(zip(ends[::2], ends[1::2], strict=True))) for ends in (one, other))
+    return tuple(end for pair in next(sets).intersect(next(sets)).pairs for end in pair)
+
+
+def numbers_of(cells: Mapping[tuple[Attribute, int], int]) -> dict[tuple[str, int], int]:
+    """A value of each attribute, by name and number of writes before, that is in these cells.
+
+    *cells*: by attribute and number of writes before.
+    """
+    numbers: dict[tuple[str, int], int] = {}
+    for (attribute, epoch), cell in cells.items():
+        if not attribute.unrelated:
+            at = attribute.name, epoch
+            rest = numbers.get(at, ordinary(attribute.name)) & ~attribute.mask
+            numbers[at] = rest | attribute.cells[cell]
+    return numbers
+
+
+def attributes_of(facts: Iterable[Fact]) -> list[Attribute]:
+    """The attributes that *facts* ask, in the order in which these come."""
+    by_name: dict[str, dict[Fact, None]] = {}
+    for fact in facts:
+        by_name.setdefault(fact.attribute, {})[fact] = None
+    return [
+        attribute for own in by_name.values() for group in _groups(list(own)) for attribute in _cut(*group)
+    ]
+
+
+def _groups(facts: list[Fact]) -> list[tuple[int, list[Fact]]]:
+    """Facts of one attribute by groups that look at no common bit, each with its bits."""
+    groups: list[tuple[int, list[Fact]]] = []
+    for mask in dict.fromkeys(fact.mask for fact in facts):
+        own = [fact for fact in facts if fact.mask == mask]
+        common = [group for group in groups if group[0] & mask]
+        groups = [group for group in groups if not group[0] & mask]
+        for other, others in common:
+            mask |= other
+            own = [*others, *own]
+        groups.append((mask, own))
+    return groups
+
+
+def _cut(mask: int, facts: list[Fact]) -> list[Attribute]:
+    name = facts[0].attribute
+    if all(fact.mask == mask for fact in facts):
+        return [_cut_at_ends(name, mask, facts)]
+    attribute = _cut_by_cubes(name, mask, facts)
+    return [attribute] if attribute is not None else _unrelated(facts)
+
+
+def _cut_at_ends(name: str, mask: int, facts: list[Fact]) -> Attribute:
+    """Of facts that compare the same bits."""
+    starts = {0}
+    for fact in facts:
+        for low, high in fact.values.pairs:
+            starts |= {low, high + 1}
+    pieces = sorted(starts)
+    cells: list[int] = []
+    first_cell: dict[int, int] = {}
+    for at, start in enumerate(pieces):
+        first_cell[start] = len(cells)
+        value = _next_under(start, mask)
+        if value is not None and (at + 1 == len(pieces) or value < pieces[at + 1]):
+            cells.append(value)
+    return Attribute(
+        name,
+        mask,
+        tuple(cells),
+        {fact: _between(fact.values, first_cell) for fact in facts},
+        bisect_right(cells, ordinary(name) & mask) - 1,
+    )
+
+
+def _between(values: Values, first_cell: dict[int, int]) -> tuple[int, ...]:
+    ends: list[int] = []
+    for low, high in values.pairs:
+        first, behind = first_cell[low], first_cell[high + 1]
+        if first < behind:
+            if ends and ends[-1] == first - 1:
+                ends.pop()
+                ends.append(behind - 1)
+            else:
+                ends += (first, behind - 1)
+    return tuple(ends)
+
+
+def _next_under(start: int, mask: int) -> int | None:
+    """The smallest number from *start* on with no bit outside *mask*."""
+    value = start
+    while stray := value & ~mask:
+        top = stray.bit_length()
+        value = (value >> top) + 1 << top
+        if value > mask:
+            return None
+    return value if value <= mask else None
+
+
+def _cut_by_cubes(name: str, mask: int, facts: list[Fact]) -> Attribute | None:
+    """None: there are more than MOST_CELLS sets of cubes."""
+    cubes: list[Cube] = []
+    of_fact: list[int] = []  # by fact: its cubes, as bits
+    for fact in facts:
+        own = list(_cubes(fact))
+        of_fact.append((1 << len(own)) - 1 << len(cubes))
+        cubes += own
+    alive = {(1 << len(cubes)) - 1: 0}  # sets of cubes that may hold: the bits that lead to them
+    for bit in (1 << at for at in reversed(range(mask.bit_length())) if mask >> at & 1):
+        zero = sum(1 << at for at, (value, bits) in enumerate(cubes) if not bits & bit or not value & bit)
+        one = sum(1 << at for at, (value, bits) in enumerate(cubes) if not bits & bit or value & bit)
+        after: dict[int, int] = {}
+        for each, value in alive.items():
+            after.setdefault(each & zero, value)
+            after.setdefault(each & one, value | bit)
+        alive = after
+        if len(alive) > MOST_CELLS:
+            return None
+    cells: dict[tuple[bool, ...], int] = {}
+    for each, value in alive.items():
+        cells.setdefault(tuple(bool(each & own) for own in of_fact), value)
+    truths = list(cells)
+    holds = {fact: _runs([row[at] for row in truths]) for at, fact in enumerate(facts)}
+    usual = truths.index(tuple(fact.holds(ordinary(name)) for fact in facts))
+    return Attribute(name, mask, tuple(cells.values()), holds, usual)
+
+
+def _cubes(fact: Fact) -> Iterable[Cube]:
+    """The values of a fact as cubes; those that its mask makes empty are left out."""
+    for low, high in fact.values.pairs:
+        while low <= high:
+            size = low & -low or 1 << (high + 1).bit_length()
+            while low + size > high + 1:
+                size >>= 1
+            fixed = ~(size - 1)
+            if not low & fixed & ~fact.mask:
+                yield low & fact.mask, fact.mask & fixed
+            low += size
+
+
+def _runs(row: list[bool]) -> tuple[int, ...]:
+    ends: list[int] = []
+    for at, holds in enumerate(row):
+        if holds and ends and ends[-1] == at - 1:
+            ends[-1] = at
+        elif holds:
+            ends += (at, at)
+    return tuple(ends)
+
+
+def _unrelated(facts: list[Fact]) -> list[Attribute]:
+    """An attribute for each fact with its negation."""
+    out: dict[Fact, Attribute] = {}
+    for fact in facts:
+        plain = min(fact, fact.negation, key=lambda each: each.values.pairs)
+        if plain not in out:
+            name = f"{fact.attribute} & {fact.mask:#x} in {plain.values.pairs}"
+            out[plain] = Attribute(name, 1, (0, 1), {}, 0, unrelated=True)
+        out[plain].facts[fact] = (1, 1) if fact == plain else (0, 0)
+    return list(out.values())
