@@ -132,6 +132,12 @@ def class_points(matches: set[Match], family: Family) -> dict[Field, list[int]]:
                 bounds[test.field] |= {low, high + 1}
     if any(len(bounds[field]) > 1 for field in PORTED) or any(match.needs for match in matches):
         bounds[Field.PROTO] |= {TCP, UDP, ICMP if family is Family.IPV4 else ICMPV6}
+        # Of each class of protocols, one with ports.
+        tests = [test for match in matches for test in match.tests if test.field is Field.PROTO]
+        ported = {
+            tuple(number in test.values for test in tests): number for number in (*PORT_PROTOCOLS, TCP, UDP)
+        }
+        bounds[Field.PROTO] |= set(ported.values())
     return {
         field: sorted(value for value in values if value <= top(field, family))
         for field, values in bounds.items()

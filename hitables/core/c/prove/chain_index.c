@@ -1,8 +1,8 @@
 /* The rules of long chains by the packets that they may match.
  *
  * Idea: a run on few packets (a rule of a lint, a called chain in a region) leaves few rules of a chain.
- * A tree over the rules finds them: each node has the hull of the tests of its rules, in the fields in which
- * the chain's rules differ most, and is split at the median of the field that the fewest rules span.
+ * A tree over the rules finds them: each node has the hull of the tests of its rules, in the dimensions in
+ * which the chain's rules differ most, and is split at the median of the one that the fewest rules span.
  * Cost: n log n to build, once a chain was read OFTEN times in a class; a search visits the nodes whose hull
  * meets the region, and gives up where it finds more than a part of the chain.
  * Invariant: a rule that is not found has a test that fails in all of the region, and that nothing blocks.
@@ -66,17 +66,23 @@ static struct span hull_of(const struct residual *r, uint32_t rule, uint32_t dim
     return hull;
 }
 
-/* Choose the fields whose tests leave least. */
-static void choose_axes(const struct residual *r, uint32_t chain, struct chain_index *index)
+/* Whether the values of a dimension can tell many rules apart: not if they are the two of a truth. */
+static bool may_be_axis(const struct residual *r, uint32_t dim)
 {
-    double score[FIELDS] = {0};
+    return dim < FIELDS || r->in.dim_size[dim] > 2;
+}
+
+/* Choose the fields and attributes whose tests leave least; *score: [dims] scratch. */
+static void choose_axes(const struct residual *r, uint32_t chain, struct chain_index *index, double *score)
+{
+    memset(score, 0, r->in.dims * sizeof *score);
     for (uint32_t rule = r->in.chain_start[chain]; rule < r->in.chain_end[chain]; rule++) {
         if (r->rule_guarded[rule] == NONE)
             continue;
         const struct guarded_action *guarded = &r->guarded[r->rule_guarded[rule]];
         for (uint32_t t = 0; t < guarded->n; t++) {
             uint32_t test = r->tests[guarded->first + t];
-            if ((test & EITHER) || r->in.test_dim[test] >= FIELDS)
+            if ((test & EITHER) || !may_be_axis(r, r->in.test_dim[test]))
                 continue;
             uint32_t dim = r->in.test_dim[test];
             struct span hull = hull_of(r, rule, dim);
@@ -86,7 +92,7 @@ static void choose_axes(const struct residual *r, uint32_t chain, struct chain_i
     }
     for (index->axes = 0; index->axes < AXES; index->axes++) {
         uint32_t best = 0;
-        for (uint32_t dim = 1; dim < FIELDS && dim < r->in.dims; dim++)
+        for (uint32_t dim = 1; dim < r->in.dims; dim++)
             if (score[dim] > score[best])
                 best = dim;
         if (score[best] <= 0)
@@ -221,7 +227,10 @@ static void free_arrays(struct residual *r, struct chain_index *index)
 static void build_index(struct residual *r, uint32_t chain, struct chain_index *index)
 {
     uint32_t start = r->in.chain_start[chain], room = r->in.chain_end[chain] - start;
-    choose_axes(r, chain, index);
+    double *score = budget_take(r->budget, r->in.dims * sizeof *score);
+    if (score)
+        choose_axes(r, chain, index, score);
+    budget_give(r->budget, score, r->in.dims * sizeof *score);
     if (!index->axes)
         return;
     index->room = room;
