@@ -18,6 +18,7 @@ import os
 import re
 import socket
 import struct
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -28,6 +29,7 @@ from .observer import SILENCE, silence
 
 # Interfaces of one test bed; each has a subnet of its own.
 MAX_INTERFACES = 250
+PATIENCE = 60.0  # seconds for work that the kernel does in the background
 _LOOPBACK = "hit-loopback"  # the name of the real loopback here, so that "lo" is free
 _NO_HARDWARE = re.compile(r"^(tun|ppp|wg|lo$|ipsec|gre|sit|tailscale|venet)")
 _TUNSETIFF, _IFF_TUN, _IFF_TAP, _IFF_NO_PI = 0x400454CA, 1, 2, 0x1000
@@ -116,6 +118,8 @@ class Testbed:
         for name in names:
             self._ends[name] = _tap(name)
         run(["ip", f"-{family.value}", "-batch", "-"], "".join(self._furnish()))
+        if family is Family.IPV6:
+            self._wait_until_local()
         self._own = tuple(_text(family, target_of(family, at, False)) for at in range(len(names)))
 
     def close(self) -> None:
@@ -160,6 +164,16 @@ class Testbed:
                 yield f"addr add {one}/{24 if v4 else 64} dev {name}{'' if v4 else ' nodad'}\n"
         # A packet that a rule rewrites or marks is routed again, and needs a route.
         yield f"route add default dev {self.names[0]}\n"
+
+    def _wait_until_local(self) -> None:
+        """Return when the kernel delivers packets to our addresses; it gets there after the addresses."""
+        own = (local_address(self.family, at) + twin for at in range(len(self.names)) for twin in (0, 1))
+        wanted = {_text(self.family, address) for address in own}
+        end = time.monotonic() + PATIENCE
+        while missing := wanted.difference(run(["ip", "-6", "route", "show", "table", "local"]).split()):
+            if time.monotonic() > end:
+                raise LiveError(f"no route to our own {min(missing)} within {PATIENCE} s")
+            time.sleep(0.001)
 
     def _sender(self, owner: tuple[int, int]) -> socket.socket:
         # The owner of a socket is the user who opens it; setfsuid changes the user and keeps our privileges.
