@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hitables.core.prover import NONE, U32, Action, ChainArrays, Op, Prover
+from hitables.core.prover import NO_EFFECTS, NONE, U32, Action, ChainArrays, EffectArrays, Op, Prover
 from hitables.errors import Unsupported
 from hitables.ir.attributes import attributes_of
+from hitables.ir.fact import Assignment
 from hitables.ir.fields import Family, Field
 from hitables.ir.packet import Backend
 from hitables.ir.program import Chain, Table
@@ -75,7 +76,11 @@ class RegionEncoding(Encoding):
         else:
             self.chain_writes = np.zeros(len(chains.numbers), np.uint32)
         self._partner = self._same_names(rows, sides)
+        self._assignments: dict[Assignment, None] = {}  # what targets make of numbers is not followed here
         self._provers: list[Prover] = []
+
+    def _effect_arrays(self) -> EffectArrays:
+        return NO_EFFECTS
 
     def prover(self, max_memory: int | None, chains: ChainArrays | None = None) -> Prover:
         prover = super().prover(max_memory, chains)

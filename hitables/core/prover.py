@@ -114,6 +114,17 @@ class ChainArrays:
     chains_before: int
 
 
+@dataclass(frozen=True, slots=True)
+class EffectArrays:
+    """What effects make of dimensions (struct prove_input)."""
+
+    effect_start: U32s
+    effect_maps: U32s
+
+
+NO_EFFECTS = EffectArrays(array("I", [0]), array("I"))
+
+
 class ClassWords(NamedTuple):
     """A class of packets (struct prove_class); sets of fields are masks."""
 
@@ -169,6 +180,7 @@ class Mismatch(NamedTuple):
     same_rest  what follows those effects is the same
     sets       by dimension and number of writes before: low, high, low, high, ... as coordinates; facts that
                may hold or not are left out
+    made       by dimension and number of writes before: the effect that made known values of it then
     answers    key of each match with memory that was asked so far, and whether it held
     """
 
@@ -176,6 +188,7 @@ class Mismatch(NamedTuple):
     extra: tuple[int | None, int | None]
     same_rest: bool
     sets: dict[tuple[int, int], tuple[int, ...]]
+    made: dict[tuple[int, int], int]
     answers: tuple[tuple[int, bool], ...]
 
 
@@ -186,13 +199,20 @@ class Prover:
     """Two programs in the engine.  MemoryError, which names *table*, when they exceed *max_memory*."""
 
     def __init__(
-        self, matches: MatchArrays, chains: ChainArrays, drop: int, max_memory: int | None, table: str
+        self,
+        matches: MatchArrays,
+        chains: ChainArrays,
+        drop: int,
+        max_memory: int | None,
+        table: str,
+        effects: EffectArrays = NO_EFFECTS,
     ) -> None:
-        pointers = _pointers(matches) | _pointers(chains)
+        pointers = _pointers(matches) | _pointers(chains) | _pointers(effects)
         counts = {
             "dims": len(matches.dim_size), "tests": len(matches.test_dim),
             "matches": len(matches.match_start) - 1, "rules": len(chains.rule_start) - 1,
             "chains": len(chains.chain_start), "chains_before": chains.chains_before, "drop": drop,
+            "effects": len(effects.effect_start) - 1,
         }  # fmt: skip
         self._rules = counts["rules"]
         handle = lib.prover_new(ffi.new("struct prove_input *", {**counts, **pointers}), max_memory or 0)
@@ -228,6 +248,10 @@ class Prover:
             after = at + int(words[at])
             yield _mismatch(words[at:after].tolist(), known)
             at = after
+
+    def follow(self, follow: bool) -> None:
+        """Whether the runs that follow know what effects make of dimensions; else they become anything."""
+        lib.prover_follow(self._handle, follow)
 
     def bound(self, steps: int) -> None:
         """End each run as TOO_DEEP after *steps* steps; 0: no bound."""
@@ -301,7 +325,7 @@ class Prover:
         return int(lib.prover_bytes(self._handle))
 
 
-def _pointers(arrays: MatchArrays | ChainArrays | Order) -> dict[str, Any]:
+def _pointers(arrays: MatchArrays | ChainArrays | EffectArrays | Order) -> dict[str, Any]:
     """By field: a pointer to its array, which lives as long as the pointer."""
     values = ((each.name, getattr(arrays, each.name)) for each in fields(arrays))
     return {
@@ -320,13 +344,16 @@ def _mismatch(words: list[int], known: dict[tuple[int, ...], tuple[int, ...]]) -
     """
     rules = [None if word == NONE else word for word in words[1:5]]
     sets: dict[tuple[int, int], tuple[int, ...]] = {}
+    made: dict[tuple[int, int], int] = {}
     here = 7
     for _ in range(words[6]):
-        dim, epoch, pairs = words[here : here + 3]
-        ends = tuple(words[here + 3 : here + 3 + 2 * pairs])
+        dim, epoch, effect, pairs = words[here : here + 4]
+        ends = tuple(words[here + 4 : here + 4 + 2 * pairs])
         sets[dim, epoch] = known.setdefault(ends, ends)
-        here += 3 + 2 * pairs
+        if effect != NONE:
+            made[dim, epoch] = effect
+        here += 4 + 2 * pairs
     events = words[here + 1 : here + 1 + 2 * words[here]]
     # An event is a key and a bit: whether the memory is the rule's own.
     answers = tuple((events[i] >> 1, bool(events[i + 1])) for i in range(0, len(events), 2))
-    return Mismatch((rules[0], rules[1]), (rules[2], rules[3]), bool(words[5]), sets, answers)
+    return Mismatch((rules[0], rules[1]), (rules[2], rules[3]), bool(words[5]), sets, made, answers)

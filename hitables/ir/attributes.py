@@ -16,13 +16,17 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from .fact import Fact, ordinary
+from .fact import Assignment, Fact, ordinary
 from .intervals import Values
 
 MOST_CELLS = 4096
+MOST_MADE = 64  # assignments that follow from those of the rules, one after the other
+MOST_HELD = 1 << 20  # facts that are held against cells
 Cube = tuple[int, int]  # value, and the bits that must have it
+Made = tuple[int, int]  # bits that are kept, then bits that are flipped
+_SAME: Made = -1, 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +38,8 @@ class Attribute:
     cells      a value of each cell, over the bits of *mask*
     facts      by fact: the cells in which it holds, as low, high, low, high, ...
     ordinary   the cell of an ordinary packet
+    made       by assignment of a target: by cell, the one that it makes of it; without some of those of the
+               rules these would make too many cells
     unrelated  whether it stands for one fact and its negation, as cells 1 and 0, and the value of a cell
                is not one of the attribute
     """
@@ -43,6 +49,7 @@ class Attribute:
     cells: tuple[int, ...]
     facts: dict[Fact, tuple[int, ...]]
     ordinary: int
+    made: dict[Assignment, tuple[int, ...]] = field(default_factory=dict)
     unrelated: bool = False
 
     def plainest(self, ends: Sequence[int]) -> int:
@@ -56,6 +63,12 @@ def common(one: Sequence[int], other: Sequence[int]) -> tuple[int, ...]:
     """The cells that are in both, each given as low, high, low, high, ...."""
     sets = (Values(tuple(zip(ends[::2], ends[1::2], strict=True))) for ends in (one, other))
     return tuple(end for pair in next(sets).intersect(next(sets)).pairs for end in pair)
+
+
+def before_made(made: Sequence[int], ends: Sequence[int]) -> tuple[int, ...]:
+    """The cells of which *made* makes one of low, high, low, high, ...."""
+    wanted = {cell for low, high in zip(ends[::2], ends[1::2], strict=True) for cell in range(low, high + 1)}
+    return _runs([cell in wanted for cell in made])
 
 
 def numbers_of(cells: Mapping[tuple[Attribute, int], int]) -> dict[tuple[str, int], int]:
@@ -72,13 +85,20 @@ def numbers_of(cells: Mapping[tuple[Attribute, int], int]) -> dict[tuple[str, in
     return numbers
 
 
-def attributes_of(facts: Iterable[Fact]) -> list[Attribute]:
-    """The attributes that *facts* ask, in the order in which these come."""
+def attributes_of(facts: Iterable[Fact], assignments: Iterable[Assignment] = ()) -> list[Attribute]:
+    """The attributes that *facts* ask, in the order in which these come; *assignments*: of the targets."""
     by_name: dict[str, dict[Fact, None]] = {}
     for fact in facts:
         by_name.setdefault(fact.attribute, {})[fact] = None
+    making: dict[str, list[Assignment]] = {name: [] for name in by_name}
+    for assignment in dict.fromkeys(assignments):
+        if assignment.attribute in making:
+            making[assignment.attribute].append(assignment)
     return [
-        attribute for own in by_name.values() for group in _groups(list(own)) for attribute in _cut(*group)
+        attribute
+        for name, own in by_name.items()
+        for group in _groups(list(own))
+        for attribute in _cut(*group, making[name])
     ]
 
 
@@ -96,16 +116,44 @@ def _groups(facts: list[Fact]) -> list[tuple[int, list[Fact]]]:
     return groups
 
 
-def _cut(mask: int, facts: list[Fact]) -> list[Attribute]:
+def _cut(mask: int, facts: list[Fact], making: list[Assignment]) -> list[Attribute]:
     name = facts[0].attribute
+    in_row = _in_row(mask, making)
+    if in_row is not None and len(in_row) > 1:
+        attribute = _cut_by_cubes(name, mask, facts, making, in_row)
+        if attribute is not None:
+            return [attribute]
+        making = []
     if all(fact.mask == mask for fact in facts):
-        return [_cut_at_ends(name, mask, facts)]
-    attribute = _cut_by_cubes(name, mask, facts)
+        return [_cut_at_ends(name, mask, facts, making if in_row is not None else [])]
+    attribute = _cut_by_cubes(name, mask, facts, making if in_row is not None else [], [_SAME])
     return [attribute] if attribute is not None else _unrelated(facts)
 
 
-def _cut_at_ends(name: str, mask: int, facts: list[Fact]) -> Attribute:
-    """Of facts that compare the same bits."""
+def _in_row(mask: int, making: list[Assignment]) -> list[Made] | None:
+    """What assignments, one after the other, make of the bits of *mask*, if some of these bits remain.
+
+    None: too much.
+    """
+    found = dict.fromkeys([_SAME])
+    waiting = [(mask, 0)]
+    steps = dict.fromkeys((each.keep & mask, each.flip & mask) for each in making)
+    seen = {(mask, 0)}
+    while waiting:
+        keep, flip = waiting.pop()
+        for more, other in steps:
+            after = keep & more, flip & more ^ other
+            if after not in seen and after[0]:
+                seen.add(after)
+                found[after] = None
+                waiting.append(after)
+                if len(found) > MOST_MADE:
+                    return None
+    return list(found)
+
+
+def _cut_at_ends(name: str, mask: int, facts: list[Fact], making: list[Assignment]) -> Attribute:
+    """Of facts that compare the same bits, and assignments that keep none of these, or change none."""
     starts = {0}
     for fact in facts:
         for low, high in fact.values.pairs:
@@ -124,6 +172,12 @@ def _cut_at_ends(name: str, mask: int, facts: list[Fact]) -> Attribute:
         tuple(cells),
         {fact: _between(fact.values, first_cell) for fact in facts},
         bisect_right(cells, ordinary(name) & mask) - 1,
+        {
+            each: tuple(range(len(cells)))
+            if each.keep & mask
+            else (bisect_right(cells, each.flip & mask) - 1,) * len(cells)
+            for each in making
+        },
     )
 
 
@@ -151,14 +205,20 @@ def _next_under(start: int, mask: int) -> int | None:
     return value if value <= mask else None
 
 
-def _cut_by_cubes(name: str, mask: int, facts: list[Fact]) -> Attribute | None:
-    """None: there are more than MOST_CELLS sets of cubes."""
+def _cut_by_cubes(
+    name: str, mask: int, facts: list[Fact], making: list[Assignment], in_row: list[Made]
+) -> Attribute | None:
+    """None: there are more than MOST_CELLS sets of cubes.
+
+    *in_row*: what *making* makes one after the other, as `_in_row`; cells differ if they differ after that.
+    """
     cubes: list[Cube] = []
-    of_fact: list[int] = []  # by fact: its cubes, as bits
-    for fact in facts:
-        own = list(_cubes(fact))
-        of_fact.append((1 << len(own)) - 1 << len(cubes))
-        cubes += own
+    of_fact: list[int] = []  # by fact, after each of *in_row*: its cubes, as bits
+    for made in in_row:
+        for fact in facts:
+            own = list(_cubes_before(_cubes(fact), *made))
+            of_fact.append((1 << len(own)) - 1 << len(cubes))
+            cubes += own
     alive = {(1 << len(cubes)) - 1: 0}  # sets of cubes that may hold: the bits that lead to them
     for bit in (1 << at for at in reversed(range(mask.bit_length())) if mask >> at & 1):
         zero = sum(1 << at for at, (value, bits) in enumerate(cubes) if not bits & bit or not value & bit)
@@ -175,8 +235,22 @@ def _cut_by_cubes(name: str, mask: int, facts: list[Fact]) -> Attribute | None:
         cells.setdefault(tuple(bool(each & own) for own in of_fact), value)
     truths = list(cells)
     holds = {fact: _runs([row[at] for row in truths]) for at, fact in enumerate(facts)}
-    usual = truths.index(tuple(fact.holds(ordinary(name)) for fact in facts))
-    return Attribute(name, mask, tuple(cells.values()), holds, usual)
+    if making and len(cells) * len(making) * len(of_fact) > MOST_HELD:
+        return None
+    number = {truth: at for at, truth in enumerate(truths)}
+
+    def cell_of(value: int) -> int:
+        return number[tuple(fact.holds(value & keep ^ flip) for keep, flip in in_row for fact in facts)]
+
+    made_of = {each: tuple(cell_of(each.of(value)) for value in cells.values()) for each in making}
+    return Attribute(name, mask, tuple(cells.values()), holds, cell_of(ordinary(name)), made_of)
+
+
+def _cubes_before(cubes: Iterable[Cube], keep: int, flip: int) -> Iterable[Cube]:
+    """The values that *keep* and *flip* turn into values of *cubes*."""
+    for value, bits in cubes:
+        if not (value ^ flip) & bits & ~keep:
+            yield (value ^ flip) & bits & keep, bits & keep
 
 
 def _cubes(fact: Fact) -> Iterable[Cube]:
@@ -209,6 +283,6 @@ def _unrelated(facts: list[Fact]) -> list[Attribute]:
         plain = min(fact, fact.negation, key=lambda each: each.values.pairs)
         if plain not in out:
             name = f"{fact.attribute} & {fact.mask:#x} in {plain.values.pairs}"
-            out[plain] = Attribute(name, 1, (0, 1), {}, 0, unrelated=True)
+            out[plain] = Attribute(name, 1, (0, 1), {}, 0, {}, unrelated=True)
         out[plain].facts[fact] = (1, 1) if fact == plain else (0, 0)
     return list(out.values())

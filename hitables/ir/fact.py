@@ -42,6 +42,17 @@ class Fact(NamedTuple):
         return same and other.values.covers(self.values)
 
 
+class Assignment(NamedTuple):
+    """What a target makes of an attribute: *number* & *keep* ^ *flip*."""
+
+    attribute: str
+    keep: int
+    flip: int
+
+    def of(self, number: int) -> int:
+        return number & self.keep ^ self.flip
+
+
 # By attribute: what it is of an ordinary packet; 0 of all others.
 ORDINARY = {"length": 84, "ttl": 64, "hl": 64, "src type": 1, "dst type": 1}
 

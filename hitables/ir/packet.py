@@ -34,6 +34,10 @@ def _unknown(match: Match, epoch: int) -> bool | None:
     return None
 
 
+def _no_number(attribute: str, epoch: int) -> int | None:
+    return None
+
+
 def _never(match: Match, ordinal: int) -> Outcome:
     return Outcome.NO
 
@@ -55,6 +59,7 @@ class Packet:
     cut_short   IPv6: the chain of extension headers ends early
     fact        truth of a CONSTANT match whose tests hold; None: unknown.  The second argument is the number
                 of writes so far to the state that the match reads
+    number      value of an attribute (fact.py) after this many writes to it; None: unknown
     outcome     result of an evaluation of a NAMED or ONCE match; the second argument is its number among
                 such evaluations, from 0
     rewritten   value of a field after this many writes to it; None: the value before
@@ -68,6 +73,7 @@ class Packet:
     offset_one: bool = False
     cut_short: bool = False
     fact: Callable[[Match, int], bool | None] = _unknown
+    number: Callable[[str, int], int | None] = _no_number
     outcome: Callable[[Match, int], Outcome] = _never
     rewritten: Callable[[Field, int], int | None] = _kept
 

@@ -72,7 +72,9 @@ class Answers:
     def given_by(self, packet: Packet) -> Packet:
         """*packet* with these answers and no others."""
         # Methods, not closures: a packet can be pickled with its answers.
-        return replace(packet, fact=self.fact, outcome=self.outcome, rewritten=self.rewritten)
+        return replace(
+            packet, fact=self.fact, number=self.number, outcome=self.outcome, rewritten=self.rewritten
+        )
 
     def fact(self, match: Match, epoch: int) -> bool | None:
         own = self.facts.get((match.key, epoch))
@@ -81,9 +83,11 @@ class Answers:
         negated = self.facts.get((match.negates, epoch))
         if negated is not None:
             return not negated
-        fact = match.fact
-        number = self.numbers.get((fact.attribute, epoch), ordinary(fact.attribute) if self.closed else None)
-        return None if number is None else fact.holds(number)
+        number = self.number(match.fact.attribute, epoch)
+        return None if number is None else match.fact.holds(number)
+
+    def number(self, attribute: str, epoch: int) -> int | None:
+        return self.numbers.get((attribute, epoch), ordinary(attribute) if self.closed else None)
 
     def outcome(self, match: Match, ordinal: int) -> Outcome:
         every = self.outcomes.get((match.key, ANY), Outcome.NO)
@@ -106,12 +110,18 @@ class Spelled:
 def listening(packet: Packet) -> tuple[Packet, Answers]:
     """A copy of *packet*, and a record of the answers that semantics takes from the copy later."""
     record = Answers()
-    facts, outcomes, rewrites = record.facts, record.outcomes, record.rewrites
+    facts, outcomes, rewrites, numbers = record.facts, record.outcomes, record.rewrites, record.numbers
 
     def fact(match: Match, epoch: int) -> bool | None:
         answer = packet.fact(match, epoch)
         if answer is not None:
             facts[match.key, epoch] = answer
+        return answer
+
+    def number(attribute: str, epoch: int) -> int | None:
+        answer = packet.number(attribute, epoch)
+        if answer is not None:
+            numbers[attribute, epoch] = answer
         return answer
 
     def outcome(match: Match, ordinal: int) -> Outcome:
@@ -124,7 +134,7 @@ def listening(packet: Packet) -> tuple[Packet, Answers]:
             rewrites[which, epoch] = answer
         return answer
 
-    return replace(packet, fact=fact, outcome=outcome, rewritten=rewritten), record
+    return replace(packet, fact=fact, number=number, outcome=outcome, rewritten=rewritten), record
 
 
 # ---- writing ----
@@ -162,6 +172,8 @@ def _show_answers(answers: Answers, family: Family) -> list[str]:
     words = []
     for (key, epoch), fact in answers.facts.items():
         words.append("fact=" + _quoted(f"{key}={'yes' if fact else 'no'}" + (f"/{epoch}" if epoch else "")))
+    for (attribute, epoch), number in answers.numbers.items():
+        words.append("number=" + _quoted(f"{attribute}={number:#x}" + (f"/{epoch}" if epoch else "")))
     for (key, ordinal), outcome in answers.outcomes.items():
         when = "" if ordinal == ANY else f"/{ordinal}"
         words.append("outcome=" + _quoted(f"{key}={outcome.name.lower()}{when}"))
@@ -450,6 +462,13 @@ def _read_fact(word: _Word, family: Family, answers: Answers) -> None:
     answers.facts[key, epoch or 0] = _choose(word, answer, {"yes": True, "no": False})
 
 
+def _read_number(word: _Word, family: Family, answers: Answers) -> None:
+    attribute, value, epoch = _split_answer(word)
+    if not re.fullmatch(r"0x[0-9a-f]{1,9}|[0-9]{1,10}", value):
+        raise word.wrong(f"{value!r} is no number", 'as in number="mark=0x1"')
+    answers.numbers[attribute, epoch or 0] = int(value, 0)
+
+
 def _read_outcome(word: _Word, family: Family, answers: Answers) -> None:
     key, answer, ordinal = _split_answer(word)
     answers.outcomes[key, ANY if ordinal is None else ordinal] = _choose(word, answer, ANSWERS)
@@ -468,6 +487,7 @@ def _read_rewrite(word: _Word, family: Family, answers: Answers) -> None:
 
 _ANSWER_READERS: dict[str, Callable[[_Word, Family, Answers], None]] = {
     "fact": _read_fact,
+    "number": _read_number,
     "outcome": _read_outcome,
     "rewrite": _read_rewrite,
 }

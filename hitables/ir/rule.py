@@ -13,7 +13,7 @@ import enum
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .fact import Fact
+from .fact import Assignment, Fact
 from .fields import Field
 from .intervals import Values
 
@@ -137,6 +137,7 @@ class Target:
 
     words  as printed after the name, without quotes
     key    normal spelling: targets with equal keys do the same
+    makes  what it makes of a number of the packet, which depends on states that it writes; None: not known
     """
 
     name: str
@@ -145,6 +146,7 @@ class Target:
     words: tuple[str, ...] = ()
     ends: Ends = Ends.SURELY
     writes: frozenset[Metadata] = frozenset()
+    makes: Assignment | None = None
 
     @property
     def enters(self) -> bool:

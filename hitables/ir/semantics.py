@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Protocol
 
+from .fact import Assignment
 from .fields import Field
 from .packet import Backend, Outcome, Packet
 from .program import Chain
@@ -67,6 +68,7 @@ class _Walker:
         self.steps: list[Step] = []
         self.open: set[str] = set()
         self.writes: Counter[Metadata] = Counter()
+        self.written: list[tuple[frozenset[Metadata], Assignment | None]] = []
         self.events = 0
 
     def value(self, field: Field, native: bool) -> int | None:
@@ -104,16 +106,38 @@ class _Walker:
         if match.role is Role.SPACE:
             return Outcome.YES
         if match.role is Role.CONSTANT:
-            epoch = sum(self.writes[state] for state in match.reads)
-            truth = packet.fact(match, epoch)
+            truth = self.truth(match)
             if truth is None:
                 self.open.add(match.key)
             return Outcome.YES if truth else Outcome.NO
         outcome = packet.outcome(match, self.events)
         self.events += 1
         self.effects.append(f"asks {match.key}: {outcome.name.lower()}")
-        self.writes.update(match.writes)
+        self.write(match.writes, None)
         return outcome
+
+    def write(self, states: frozenset[Metadata], makes: Assignment | None) -> None:
+        self.writes.update(states)
+        self.written.append((states, makes))
+
+    def truth(self, match: Match) -> bool | None:
+        """Whether a CONSTANT match holds; None: the packet does not tell."""
+        fact, packet = match.fact, self.packet
+        epoch = now = sum(self.writes[state] for state in match.reads)
+        made = Assignment(fact.attribute, -1, 0)
+        for states, last in reversed(self.written):
+            if states.isdisjoint(match.reads):
+                continue
+            if last is None or last.attribute != fact.attribute:
+                break
+            made = Assignment(fact.attribute, last.keep & made.keep, last.flip & made.keep ^ made.flip)
+            epoch -= len(states & match.reads)
+        if epoch == now:
+            return packet.fact(match, now)
+        if not made.keep & fact.mask:
+            return fact.holds(made.flip)
+        number = packet.number(fact.attribute, epoch)
+        return packet.fact(match, now) if number is None else fact.holds(made.of(number))
 
     def read(self, rule: Rule) -> Outcome:
         for match in rule.matches:
@@ -155,7 +179,7 @@ class _Walker:
                 return target.key
             else:
                 self.effects.append(f"fires {target.key}")
-                self.writes.update(target.writes)
+                self.write(target.writes, target.makes)
 
 
 def run(table: Chains, chain: str, packet: Packet, backend: Backend) -> Walk:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import repeat
 
-from ..ir.fact import Fact
+from ..ir.fact import Assignment, Fact
 from ..ir.fields import TCP, UDP, Family, Field, top
 from ..ir.intervals import Values
 from ..ir.rule import EVERYTHING, Ends, Kind, Match, Role, Target, Test
@@ -343,9 +343,23 @@ def target_of(part: Part, words: list[str], family: Family) -> Target:
     _check_limits(part, extension, words, family)
     key = canonical.key(name, extension.form, _option_uses(part.uses, words), extension.defaults, family)
     printed = _print_words(part.uses, words)
-    return Target(name, Kind.VERDICT, key, printed, extension.ends, extension.access.writes)
+    writes = extension.access.writes_by({use.option.name for use in part.uses})
+    return Target(name, Kind.VERDICT, key, printed, extension.ends, writes, _makes(key, extension))
+
+
+def _makes(key: str, extension: Extension) -> Assignment | None:
+    """What a target with this key makes of a number of the packet; None: not known."""
+    words = key.split(" ")
+    if len(words) != 3 or words[1] not in extension.makes:
+        return None
+    try:
+        return extension.makes[words[1]].assignment(words[2])
+    except ValueError:  # a value that its form does not read
+        return None
 
 
 def as_jump(target: Target) -> Target:
     """The same words where a user chain of that name is declared, which has precedence over the extension."""
-    return replace(target, kind=Kind.JUMP, key=f"-j {target.name}", ends=Ends.SURELY, writes=frozenset())
+    return replace(
+        target, kind=Kind.JUMP, key=f"-j {target.name}", ends=Ends.SURELY, writes=frozenset(), makes=None
+    )

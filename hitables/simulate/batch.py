@@ -184,9 +184,12 @@ class PacketBatch:
                 truths = self.facts.get((key, epoch))
                 if truths is not None and truths[at] <= 1:
                     return bool(truths[at]) == truth
-            asked = match.fact
-            pool = self.numbers.get(asked.attribute, ())
-            return asked.holds(drawn_number(seed, asked.attribute, epoch, pool)) if self.seeded else None
+            value = number(match.fact.attribute, epoch)
+            return None if value is None else match.fact.holds(value)
+
+        def number(attribute: str, epoch: int) -> int | None:
+            pool = self.numbers.get(attribute, ())
+            return drawn_number(seed, attribute, epoch, pool) if self.seeded else None
 
         def outcome(match: Match, ordinal: int) -> Outcome:
             outcomes = self.outcomes.get(match.key)
@@ -207,6 +210,7 @@ class PacketBatch:
             bool(classes & OFFSET_ONE),
             bool(classes & CUT_SHORT),
             fact,
+            number,
             outcome,
             rewritten,
         )

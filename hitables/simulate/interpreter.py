@@ -11,7 +11,7 @@ a microsecond a word.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
@@ -39,7 +39,7 @@ from hitables.ir.semantics import DROP, FIELDS_WRITTEN, RETURNS
 from .batch import PacketBatch, text_hash
 
 _NATIVE_SLOT = {Field.SPORT: len(Field), Field.DPORT: len(Field) + 1, Field.FLAGS: len(Field) + 2}
-_WORD = 0xFFFFFFFF
+_WORD, _LONG = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
 
 
 __all__ = [
@@ -176,7 +176,8 @@ class _EncodedTable:
 
     def __init__(self, table: Table, family: Family, backend: Backend, interner: Interner) -> None:
         depth = jump_depth(table)
-        code = _Code(family, backend, interner, {chain.name: at for at, chain in enumerate(table.chains)})
+        chains = {chain.name: at for at, chain in enumerate(table.chains)}
+        code = _Code(family, backend, interner, chains, _reads_of_numbers(table))
         starts, ends = array("I"), array("I")
         number = 0
         self.first_rules: dict[str, int] = {}
@@ -306,11 +307,35 @@ def _entered(table: Table, chain: str) -> dict[str, None]:
     return entered
 
 
-class _Code:
-    """The instructions of a table under construction; a match or target that rules share is encoded once."""
+def _reads_of_numbers(table: Table) -> dict[str, int]:
+    """By attribute that matches ask: mask of the states that it depends on; empty if no target makes one."""
+    rules = [rule for chain in table.chains for rule in chain.rules]
+    targets = {id(rule.target): rule.target for rule in rules}.values()
+    if not any(target is not None and target.makes is not None for target in targets):
+        return {}
+    matches = {id(match): match for rule in rules for match in rule.matches}.values()
+    return {
+        match.number.attribute: _mask(match.reads)
+        for match in matches
+        if match.role is Role.CONSTANT and match.number is not None
+    }
 
-    def __init__(self, family: Family, backend: Backend, interner: Interner, chains: dict[str, int]) -> None:
-        self.words = array("I")
+
+class _Code:
+    """The instructions of a table under construction; a match or target that rules share is encoded once.
+
+    reads  as `_reads_of_numbers`
+    """
+
+    def __init__(
+        self,
+        family: Family,
+        backend: Backend,
+        interner: Interner,
+        chains: dict[str, int],
+        reads: Mapping[str, int],
+    ) -> None:
+        self.words, self.reads = array("I"), reads
         self.family, self.backend, self.interner, self.chains = family, backend, interner, chains
         self.wide = frozenset(field for field in Field if top(field, family) > _WORD)
         self._matches: dict[int, array[int]] = {}
@@ -393,7 +418,13 @@ class _Code:
             return (Op.RETURN,)
         if target.ends is Ends.SURELY:
             return Op.VERDICT, number(target.key)
-        return Op.FIRE, number(f"fires {target.key}"), _mask(target.writes)
+        makes = target.makes
+        words: tuple[int, ...] = (0,) * 6
+        if makes is not None and makes.attribute in self.reads:
+            reads, attribute = self.reads[makes.attribute], number(makes.attribute)
+            values = (makes.keep & _LONG, makes.flip)
+            words = (reads, attribute, *(word for value in values for word in (value & _WORD, value >> 32)))
+        return Op.FIRE, number(f"fires {target.key}"), _mask(target.writes), *words
 
 
 def _mask(bits: Iterable[int]) -> int:

@@ -20,13 +20,14 @@ Pools = Mapping[str, tuple[int, ...]]
 def number_pools(programs: Iterable[Program]) -> Pools:
     """By attribute that some match compares: values, of each cell (ir/attributes.py) at least one."""
     chains = (chain for program in programs for table in program for chain in table.chains)
-    rules = (rule for chain in chains for rule in chain.rules)
+    rules = [rule for chain in chains for rule in chain.rules]
     matches: dict[int, Match] = {id(match): match for rule in rules for match in rule.matches}
     asked = (match.number for match in matches.values() if match.role is Role.CONSTANT)
     facts = [fact for fact in dict.fromkeys(asked) if fact is not None]
     # By attribute: groups of bits, and the values that these have in some cell.
     groups: dict[str, list[tuple[int, list[int]]]] = {fact.attribute: [] for fact in facts}
-    for attribute in attributes_of(facts):
+    makes = (rule.target.makes for rule in rules if rule.target is not None)
+    for attribute in attributes_of(facts, (made for made in makes if made is not None)):
         if attribute.unrelated:
             for fact in attribute.facts:
                 groups[fact.attribute].append((fact.mask, _ends(fact)))

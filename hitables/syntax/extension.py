@@ -26,7 +26,7 @@ from ..ir.fields import Family
 from ..ir.rule import Ends, Role, Test
 from .access import UNKNOWN, Access, states
 from .canonical import Form
-from .numbers import Numbers
+from .numbers import Makes, Numbers
 from .value_checks import Check, check_of_kind
 
 Reader = Callable[[tuple[str, ...], Family], tuple[Test, ...]]
@@ -100,6 +100,7 @@ class Extension:
     bystanders        see *complements*
     numbers           options that compare a number of the packet, if the rule has besides it only options of
                       *bystanders*; all that compare one number read the same states
+    makes             canonical options of a target that make a number of the packet, if it has no others
     """
 
     name: str
@@ -125,6 +126,7 @@ class Extension:
     complements: frozenset[str] = frozenset()
     bystanders: frozenset[str] = frozenset()
     numbers: Numbers = field(default_factory=dict)
+    makes: Mapping[str, Makes] = field(default_factory=dict)
 
 
 _OPTION = re.compile(r"(--?[\w-]+(?:=--?[\w-]+)*)((?::[\w(),]+)*)(\??)(!?)(\*?)")
@@ -231,11 +233,14 @@ def target(
     option_protocols: Mapping[str, tuple[int, ...]] | None = None,
     check: Callable[[Uses, Family], None] | None = None,
     writes: str = "",
+    writes_with: Mapping[str, str] | None = None,
     source: str = "",
     form: Form | None = None,
     tracks: bool = False,
+    makes: Mapping[str, Makes] | None = None,
 ) -> Extension:
     """The row of a target; `Extension` explains the parts.  Groups of options are separated by "|"."""
+    written = {option: states(names) for option, names in (writes_with or {}).items()}
     return Extension(
         name,
         options_of(grammar),
@@ -248,7 +253,8 @@ def target(
         check=check,
         scopes=_scopes(scope, option_scopes),
         option_protocols=option_protocols or {},
-        access=Access(frozenset(), states(writes), {}, source) if source else UNKNOWN,
+        access=Access(frozenset(), states(writes), written, source) if source else UNKNOWN,
         form=form or Form(),
         tracks=tracks,
+        makes=makes or {},
     )

@@ -1,6 +1,6 @@
-"""Options that compare a number of the packet: which number, and which of its values.
+"""Options that compare a number of the packet, or make one: which number, and which of its values.
 
-Such an option reads its value in canonical words (`canonical.py`), by the kernel's source: which bits are
+An option that compares reads its value in canonical words (`canonical.py`), by the kernel's source: which bits are
 compared, and what a packet without the number (no conntrack entry, no socket) matches.  The rows of
 `extensions/` name them.
 """
@@ -11,7 +11,7 @@ import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..ir.fact import Fact
+from ..ir.fact import Assignment, Fact
 from ..ir.fields import Family
 from ..ir.intervals import Values
 
@@ -52,6 +52,32 @@ class Number:
 
 
 Numbers = Mapping[str, Number]
+
+
+@dataclass(frozen=True, slots=True)
+class Makes:
+    """An option of a target that makes a number of an attribute; *makes*: of its canonical words."""
+
+    attribute: str
+    makes: Callable[[str], tuple[int, int]]
+
+    def assignment(self, words: str) -> Assignment:
+        return Assignment(self.attribute, *self.makes(words))
+
+
+def flipped(attribute: str) -> Makes:
+    """VALUE/MASK: number & ~MASK ^ VALUE."""
+
+    def makes(words: str) -> tuple[int, int]:
+        value, _, mask = words.partition("/")
+        return ~int(mask, 0), int(value, 0)
+
+    return Makes(attribute, makes)
+
+
+def replaced(attribute: str, bits: int, shift: int = 0) -> Makes:
+    """VALUE, in place of the bits above the lowest *shift*."""
+    return Makes(attribute, lambda words: (~((1 << bits) - (1 << shift)), int(words, 0) << shift))
 
 
 def masked(attribute: str, bits: int = 32, missing: Missing = Missing.NEVER) -> Number:

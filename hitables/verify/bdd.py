@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING
 from hitables.errors import Disagreement
 from hitables.ir import semantics
 from hitables.ir.choices import Malformed
+from hitables.ir.fact import Assignment
 from hitables.ir.fields import Family, Field
 from hitables.ir.headers import inconsistency, is_malformed
 from hitables.ir.hooks import hook_box
@@ -91,6 +92,7 @@ class Arrival:
     packets: Set
     event: Event
     writes: frozenset[Metadata] = frozenset()
+    makes: Assignment | None = None
     outcome: Outcome | None = None
 
 
@@ -131,7 +133,7 @@ class _ChainComparison:
                     if goal not in self.pending:
                         heappush(queue, _queued(goal))
                     self.arrivals.setdefault(goal, []).append(step)
-                    add(self.pending, goal, self.sets.forget(step.packets, step.writes))
+                    add(self.pending, goal, self.sets.forget(step.packets, step.writes, step.makes))
             del self.pending[at]
         return None
 
@@ -165,7 +167,7 @@ class _ChainComparison:
             if event.kind == VERDICT:
                 self.classes += 1
                 continue
-            writes = self.tables.writes_of(event)
+            writes, makes = self.tables.writes_of(event), self.tables.makes_of(event)
             others = dict(after.get(event, {}))
             for one, packets in points.items():
                 for other in list(others):
@@ -173,7 +175,7 @@ class _ChainComparison:
                     if not both.satisfiable():
                         continue
                     self.classes += 1
-                    yield Arrival(at, both, event, writes), (one, other)
+                    yield Arrival(at, both, event, writes, makes), (one, other)
                     packets &= ~both
                     others[other] &= ~both
                     if not others[other].satisfiable():
@@ -195,7 +197,7 @@ class _ChainComparison:
         path: Path = [(packet, None)]
         while at != self.start:
             for arrival in self.arrivals[at]:
-                origins = self.sets.before(arrival.packets, packet, arrival.writes)
+                origins = self.sets.before(arrival.packets, packet, arrival.writes, arrival.makes)
                 if origins.satisfiable():
                     break
             else:
@@ -230,6 +232,7 @@ class _TableComparison:
         targets = [rule.target for rule in self._rules if rule.target is not None]
         asked = [match for rule in self._rules for match in rule.matches if is_asked(match)]
         self._target_writes = {target.key: target.writes for target in targets}
+        self._target_makes = {target.key: target.makes for target in targets}
         self._match_writes = {match.key: match.writes for match in asked}
         self._inconsistent = next(
             (each.key for each in targets if each.writes != self._target_writes[each.key]), None
@@ -240,6 +243,10 @@ class _TableComparison:
         if event.kind == FIRES:
             return self._target_writes[event.key]
         return self._match_writes[event.key] if event.kind == ASKS else frozenset()
+
+    def makes_of(self, event: Event) -> Assignment | None:
+        """The number that an effect makes."""
+        return self._target_makes[event.key] if event.kind == FIRES else None
 
     def answer(self) -> Answer:
         comparison: _ChainComparison | None = None

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from hitables.errors import MissingLibrary
-from hitables.ir.fact import Fact, ordinary
+from hitables.ir.fact import Assignment, Fact, ordinary
 from hitables.ir.fields import (
     ICMP,
     ICMPV6,
@@ -180,14 +180,41 @@ class PacketSets:
             cached = self._matches[id(match), backend] = match, self._filtered(match, backend)
         return cached[1]
 
-    def forget(self, packets: Set, writes: Iterable[Metadata]) -> Set:
-        """What *packets* may be after writes to these states: any value in place of the old one."""
+    def forget(self, packets: Set, writes: Iterable[Metadata], makes: Assignment | None = None) -> Set:
+        """What *packets* may be after writes to these states, one of which *makes* a number.
+
+        They have any value in place of any other old one.
+        """
         after = packets
+        kept = self._kept(makes)
         for bits, later_too in self._written(frozenset(writes)):
-            if bits:
-                anything = after.exists(self._cube({bit: True for bit in bits}))
+            if lost := [bit for bit in bits if bit not in kept]:
+                anything = after.exists(self._cube({bit: True for bit in lost}))
                 after = anything if later_too else self.later.ite(after, anything)
-        return after
+        for bit, flips in kept.items():
+            if flips:
+                one = self._manager.var(bit)
+                cube = self._cube({bit: True})
+                after = (one & (after & ~one).exists(cube)) | (~one & (after & one).exists(cube))
+        return after & self._cube(self._set_bits(makes))
+
+    def _kept(self, makes: Assignment | None) -> dict[int, bool]:
+        """The bits that an assignment keeps, and whether it flips them."""
+        places = {} if makes is None else self._attributes.get(makes.attribute, {})
+        return {
+            bit: bool(makes.flip >> at & 1)
+            for at, bit in places.items()
+            if makes is not None and makes.keep >> at & 1
+        }
+
+    def _set_bits(self, makes: Assignment | None) -> dict[int, bool]:
+        """The bits that an assignment sets, and to what."""
+        places = {} if makes is None else self._attributes.get(makes.attribute, {})
+        return {
+            bit: bool(makes.flip >> at & 1)
+            for at, bit in places.items()
+            if makes is not None and not makes.keep >> at & 1
+        }
 
     def share(self, part: Set, whole: Set) -> float:
         """The share of the classes of packets of *whole* that is in *part*."""
@@ -204,7 +231,9 @@ class PacketSets:
                 chosen = narrowed
         return self._pick(chosen)
 
-    def before(self, packets: Set, point: Point, writes: Iterable[Metadata]) -> Set:
+    def before(
+        self, packets: Set, point: Point, writes: Iterable[Metadata], makes: Assignment | None = None
+    ) -> Set:
         """Those of *packets* that writes to these states may have turned into *point*."""
         later = self._is_later(point)
         rewritten = {
@@ -213,7 +242,9 @@ class PacketSets:
             if later_too or not later
             for bit in bits
         }
-        return packets & self._cube({bit: value for bit, value in point.items() if bit not in rewritten})
+        kept = self._kept(makes)
+        same = {bit: value for bit, value in point.items() if bit not in rewritten}
+        return packets & self._cube(same | {bit: point[bit] != flips for bit, flips in kept.items()})
 
     def value(self, point: Point, where: Coordinate) -> int:
         """A value of the class of *point* at *where*, an ordinary one if the class has one."""

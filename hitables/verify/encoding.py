@@ -24,10 +24,10 @@ from typing import Any
 
 import numpy as np
 
-from hitables.core.prover import NONE, U32, Action, ChainArrays, ClassWords, Prover
+from hitables.core.prover import NONE, U32, Action, ChainArrays, ClassWords, EffectArrays, Prover
 from hitables.errors import Unsupported
 from hitables.ir.attributes import Attribute, common
-from hitables.ir.fact import Fact
+from hitables.ir.fact import Assignment, Fact
 from hitables.ir.fields import Family, Field
 from hitables.ir.intervals import Values
 from hitables.ir.packet import Backend
@@ -73,7 +73,10 @@ class Encoding:
         matches_of = list(map(attrgetter("matches"), rules))
         counts = np.fromiter(map(len, matches_of), np.int64, len(rules))
         distinct, inverse = _distinct(list(row.from_iterable(matches_of)))
-        self.matches = number_matches(distinct, family)
+        targets = {id(rule.target): rule.target for rule in rules}.values()
+        makes = (target.makes for target in targets if target is not None)
+        self._assignments = dict.fromkeys(made for made in makes if made is not None)
+        self.matches = number_matches(distinct, family, self._assignments)
         self.chain_start = _starts(
             np.fromiter((len(chain.rules) for chain in self._chains), np.int64, len(self._chains))
         )
@@ -82,6 +85,7 @@ class Encoding:
         self._needing = _rules_with_needs(distinct, inverse, rules, self.rule_start)
         _refuse_long(distinct, inverse, counts, self.rule_start)
         self._verdicts, self._effects = _Numbers(), _Numbers()
+        self._makes: dict[int, Assignment] = {}  # by number of an effect
         self.drop = self._verdicts(DROP)
         self.rule_action = self._actions(rules)
         self.chain_writes = self._writes_of_chains()
@@ -166,6 +170,23 @@ class Encoding:
         coordinates = self.matches.tests.coordinates
         return {field: coordinates[field].inside(values) for field, values in sets.items()}
 
+    @property
+    def follows(self) -> bool:
+        """Whether it is known what some effect makes of an attribute."""
+        return any(attribute.made for attribute in self.attributes)
+
+    @property
+    def is_coarse(self) -> bool:
+        """Whether effects make more of some attribute than is followed."""
+        asked = {attribute.name: attribute for attribute in self.attributes if not attribute.unrelated}
+        return any(
+            made.attribute in asked and made not in asked[made.attribute].made for made in self._assignments
+        ) or any(attribute.unrelated for attribute in self.attributes)
+
+    def made_by(self, effect: int, dim: int) -> tuple[int, ...]:
+        """By cell of an attribute, the one that an effect makes of it."""
+        return self.attributes[dim - len(Field)].made[self._makes[effect]]
+
     def cells_of(self, facts: Iterable[Fact]) -> dict[int, tuple[int, ...]]:
         """By dimension: low, high, ... of the cells in which all these facts of CONSTANT matches hold."""
         tests = self.matches.tests
@@ -181,7 +202,21 @@ class Encoding:
     def prover(self, max_memory: int | None, chains: ChainArrays | None = None) -> Prover:
         """A prover of both tables, or of other *chains* with the same matches."""
         arrays = self.matches.arrays(self.backend)
-        return Prover(arrays, chains or self._chain_arrays(), self.drop, max_memory, self.tables[0].name)
+        effects = self._effect_arrays()
+        return Prover(
+            arrays, chains or self._chain_arrays(), self.drop, max_memory, self.tables[0].name, effects
+        )
+
+    def _effect_arrays(self) -> EffectArrays:
+        starts, maps = array("I", [0]), array("I")
+        for effect in range(len(self._effects.of)):
+            made = self._makes.get(effect)
+            for dim, attribute in enumerate(self.attributes, len(Field)) if made is not None else ():
+                if made in attribute.made:
+                    maps.append(dim)
+                    maps.extend(attribute.made[made])
+            starts.append(len(maps))
+        return EffectArrays(starts, maps)
 
     def _chain_arrays(self) -> ChainArrays:
         return ChainArrays(
@@ -256,12 +291,17 @@ class Encoding:
         if target.is_final:
             return Action.VERDICT, self._verdicts(target.key), 0
         silent = target.ends is Ends.NEVER and not target.writes
-        return self._effect(f"fires {target.key}", target.writes, silent)
+        return self._effect(f"fires {target.key}", target.writes, silent, target.makes)
 
-    def _effect(self, effect: str, writes: frozenset[Metadata], silent: bool) -> tuple[int, int, int]:
+    def _effect(
+        self, effect: str, writes: frozenset[Metadata], silent: bool, makes: Assignment | None = None
+    ) -> tuple[int, int, int]:
         if self.verdict_only and silent:
             return Action.SILENT, 0, 0
-        return Action.EFFECT, self._effects(effect), mask(writes)
+        number = self._effects(effect)
+        if makes is not None:
+            self._makes[number] = makes
+        return Action.EFFECT, number, mask(writes)
 
     # ---- what chains write ----
 

@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from hitables.core.prover import Prover, Run, Status
+from hitables.core.prover import Mismatch, Prover, Run, Status
 from hitables.errors import Disagreement
 from hitables.ir import semantics
-from hitables.ir.attributes import Attribute, numbers_of
+from hitables.ir.attributes import Attribute, before_made, common, numbers_of
 from hitables.ir.choices import Malformed
 from hitables.ir.fields import Field
 from hitables.ir.headers import is_malformed
@@ -50,6 +50,7 @@ from .question import (
 )
 from .witness import Draft, choose, ordinary, plainer
 
+Ends = tuple[int, ...]  # low, high, low, high, ... as coordinates
 Tell = Callable[[str], None]  # is called with the name of each step before it begins
 
 WHY = {
@@ -105,6 +106,9 @@ def comparisons(before: Program, after: Program, question: Question) -> Iterator
             yield Comparison(tables, chain, merged[table])
 
 
+TOO_MANY_VALUES = "too many values of a number are told apart, or made"
+
+
 # ---- two tables ----
 
 
@@ -112,8 +116,8 @@ def comparisons(before: Program, after: Program, question: Question) -> Iterator
 class Region:
     """Packets that two chains treat differently, all in the same way.
 
-    sets       by dimension and number of writes before: low, high, low, high, ... as coordinates; facts that
-               may hold or not are left out
+    sets       by dimension and number of writes before: low, high, low, high, ... as coordinates; attributes
+               that may have any value are left out, and those that follow from their values before
     answers    keys of the matches with memory that were asked so far, and whether they held
     rules      the rules at which the two programs part; None: the end of the chain
     extra      rules that had an effect in one program only, before that; None: none had
@@ -163,6 +167,17 @@ class TableProver:
         return status, list(self._regions(packets))
 
     def _run(self, chain: str, packets: PacketClass, limit: int) -> Status:
+        """What is equal whatever effects write is equal; only else is it followed what they make."""
+        if not self.encoding.follows:
+            return self._run_once(chain, packets, limit)
+        status = self._run_once(chain, packets, 1)
+        if status == Status.DIFFER:
+            self.prover.follow(True)
+            status = self._run_once(chain, packets, limit)
+            self.prover.follow(False)
+        return status
+
+    def _run_once(self, chain: str, packets: PacketClass, limit: int) -> Status:
         encoding = self.encoding
         may_drop = packets.malformed and self.question.malformed is Malformed.STRICTER
         words, sets = encoding.class_words(packets, may_drop)
@@ -180,7 +195,22 @@ class TableProver:
             answers = tuple((keys[key], held) for key, held in mismatch.answers)
             rules = rule(mismatch.rules[0]), rule(mismatch.rules[1])
             extra = rule(mismatch.extra[0]), rule(mismatch.extra[1])
-            yield Region(packets, mismatch.sets, answers, rules, extra, mismatch.same_rest)
+            yield Region(packets, self._given(mismatch), answers, rules, extra, mismatch.same_rest)
+
+    def _given(self, mismatch: Mismatch) -> dict[tuple[int, int], Ends]:
+        """The sets of a mismatch, of which those that effects make of others are told by these."""
+        given: dict[tuple[int, int], Ends] = {}
+        behind: dict[int, tuple[int, Ends]] = {}  # by dimension: the next number of writes, and the set then
+        for (dim, epoch), ends in sorted(mismatch.sets.items(), reverse=True):
+            effect = mismatch.made.get((dim, epoch))
+            if effect is not None and dim in behind:
+                after, made = behind[dim]
+                given.pop((dim, after), None)
+                ends = common(ends, before_made(self.encoding.made_by(effect, dim), made))
+            behind[dim] = epoch, ends
+            if dim < len(Field) or ends != (0, len(self.encoding.attributes[dim - len(Field)].cells) - 1):
+                given[dim, epoch] = ends
+        return given
 
 
 # ---- one pair of chains ----
@@ -253,16 +283,18 @@ class Comparison:
                 truths[key, epoch] = (ends[0] == cell) == truth
         return truths
 
-    def confirm(self, region: Region) -> Difference:
+    def confirm(self, region: Region) -> Difference | Undecided:
         """The difference that a packet of *region* shows, as plain as possible.
 
-        Disagreement when semantics does not see it.
+        Undecided or Disagreement when semantics does not see it.
         """
         draft = self.draft(region)
         if self.reason(draft) is None:
             copied = self._copied_memory(region)
             if copied is not None:
                 return copied
+            if self.tables.encoding.is_coarse:
+                return replace(self.undecided(Status.TOO_DEEP, region.packets), reason=TOO_MANY_VALUES)
             packet = draft.packet()
             raise Disagreement(
                 "the prover finds a difference that semantics does not; this is a fault of hitables, "

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from hitables.core.prover import U32, MatchArrays, Op
 from hitables.ir.attributes import Attribute, attributes_of
-from hitables.ir.fact import Fact
+from hitables.ir.fact import Assignment, Fact
 from hitables.ir.fields import Family, Field
 from hitables.ir.packet import Backend
 from hitables.ir.rule import Match, Metadata, Role
@@ -70,7 +70,7 @@ class TestTable:
         return frozenset(field for field, _ in self.numbers)
 
 
-def number_tests(matches: list[Match], family: Family) -> TestTable:
+def number_tests(matches: list[Match], family: Family, assignments: Iterable[Assignment]) -> TestTable:
     """Cut the fields at the bounds of all tests, then number the tests by field."""
     distinct: dict[tuple[Field, Pairs], None] = {}
     reads: dict[Fact, frozenset[Metadata]] = {}
@@ -91,7 +91,7 @@ def number_tests(matches: list[Match], family: Family) -> TestTable:
     for field, pairs in tests:
         ends.extend(coordinates[field].ends(pairs))
         starts.append(len(ends) // 2)
-    attributes = attributes_of(reads)
+    attributes = attributes_of(reads, assignments)
     facts: dict[Fact, int] = {}
     for dim, attribute in enumerate(attributes, len(Field)):
         for fact, cells in attribute.facts.items():
@@ -150,9 +150,11 @@ class MatchTable:
         return MatchArrays(sizes, states, tests.dims, tests.starts, tests.ends, starts, code)
 
 
-def number_matches(matches: list[Match], family: Family) -> MatchTable:
-    """Number the matches: one number for those that are read alike."""
-    tests = number_tests(matches, family)
+def number_matches(
+    matches: list[Match], family: Family, assignments: Iterable[Assignment] = ()
+) -> MatchTable:
+    """Number the matches: one number for those that are read alike; *assignments*: of all targets."""
+    tests = number_tests(matches, family, assignments)
     number_of: dict[tuple[Any, ...], int] = {}
     numbers: list[int] = []
     distinct: list[Match] = []

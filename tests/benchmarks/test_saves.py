@@ -93,7 +93,7 @@ def test_a_real_rule_set_equals_its_save(shared: Path, name: str, backend: Backe
 
 @pytest.mark.needs_kernel
 def test_keys_that_know_nothing_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    section = next(section for section in SECTIONS if section.begin == "-m mark")
+    section = next(section for section in SECTIONS if section.begin == "-m cpu")
     key = canonical.key
     monkeypatch.setattr(
         canonical,

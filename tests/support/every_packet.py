@@ -107,13 +107,16 @@ def answering(packet: Packet, script: Script, points: dict[Field, list[int]]) ->
         values = 2 if match.number is None else 8  # the numbers of drawn programs have three bits
         return asked.holds(script.answer(("fact", asked.attribute, epoch), values))
 
+    def number(attribute: str, epoch: int) -> int:
+        return script.answer(("fact", attribute, epoch), 8)
+
     def outcome(match: Match, ordinal: int) -> Outcome:
         return Outcome(script.answer(("outcome", match.key, ordinal), len(Outcome)))
 
     def rewritten(name: Field, epoch: int) -> int:
         return points[name][script.answer(("rewritten", name, epoch), len(points[name]))]
 
-    return replace(packet, fact=fact, outcome=outcome, rewritten=rewritten)
+    return replace(packet, fact=fact, number=number, outcome=outcome, rewritten=rewritten)
 
 
 def matches_of(program: Program) -> Iterator[Match]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from hitables.ir.fact import Fact
+from hitables.ir.fact import Assignment, Fact
 from hitables.ir.fields import (
     ICMP,
     ICMPV6,
@@ -147,6 +147,11 @@ def make_target(rng: random.Random, user: list[str]) -> Target | None:
         words = ("--log-prefix", rng.choice(["a", "b"]))
         return Target("LOG", Kind.VERDICT, " ".join(("LOG", *words)), words, Ends.NEVER)
     if kind == "writer":
+        if rng.random() < 0.5:  # makes the number that `_related` matches compare
+            keep, flip = rng.choice([~7, ~7, ~1, ~3, ~6, -1]), rng.randrange(8)
+            makes = Assignment("number", keep, flip)
+            key = f"NUMBER {keep} {flip}"
+            return Target("NUMBER", Kind.VERDICT, key, (), Ends.NEVER, frozenset({Metadata.MARK}), makes)
         key = rng.choice(list(WRITERS))
         name, *words = key.split()
         return Target(name, Kind.VERDICT, key, tuple(words), Ends.NEVER, frozenset(WRITERS[key]))

@@ -26,7 +26,9 @@ enum interp_op {
     INTERP_EVENT, /* | key, first of its three effects (no, yes, dropped), mask of the states that it writes
                    */
     INTERP_COUNT, /* first of the targets | effect */
-    INTERP_FIRE, /* | effect, mask of the states that it writes */
+    INTERP_FIRE, /* | effect, mask of the states that it writes, mask of the states on which the attribute
+                  * depends that it makes a known number of (0: of none), key of the attribute, bits that it
+                  * keeps and then those that it flips, of two words each */
     INTERP_JUMP, /* | chain */
     INTERP_GOTO, /* | chain */
     INTERP_RETURN,
@@ -36,6 +38,7 @@ enum interp_op {
 enum interp_size {
     INTERP_SLOTS = 15, /* the fields, then sport, dport and flags as native nft expressions read them */
     INTERP_STATES = 17, /* states that rules write, a bit of a mask each */
+    INTERP_MADE = 16, /* attributes of which a packet's targets make known numbers */
 };
 
 enum interp_status {
@@ -93,8 +96,8 @@ struct interp_batch {
      * 64 bits; if there are none it leaves the field as it is. */
     const uint64_t *pool;
     uint32_t pool_start[FIELDS + 1];
-    /* Attribute a, whose key is attribute_key[a], has one of the values number_start[a] to number_start[a + 1]
-     * of numbers; any other one has 0 or 1. */
+    /* Attribute a, whose key is attribute_key[a], has one of the values number_start[a] to
+     * number_start[a + 1] of numbers; any other one has 0 or 1. */
     size_t attributes;
     const uint32_t *attribute_key, *number_start; /* [attributes], [attributes + 1] */
     const uint64_t *numbers;

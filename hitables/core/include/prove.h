@@ -51,6 +51,10 @@ struct prove_input {
     const uint32_t *chain_whole; /* [chains] chain of the first program that is compared in its place where
                                   * it differs and packets may be dropped; UINT32_MAX: none */
     uint32_t drop; /* number of the verdict DROP */
+    /* What effects make of dimensions (prover_follow): effect e has the words effect_start[e] to
+     * effect_start[e + 1] - 1 of effect_maps: dim, then by coordinate of it the one that it becomes; ... */
+    uint32_t effects;
+    const uint32_t *effect_start, *effect_maps; /* [effects + 1] */
 };
 
 /* A class: packets that differ in header values alone.  Masks have a bit per field. */
@@ -98,6 +102,10 @@ enum prove_alteration {
  * touched[count]: chains of the first program that reach the rule, its own included. */
 enum prove_status prover_alter(struct prover *prover, uint32_t rule_a, uint32_t rule_b, uint32_t alteration,
                                const uint32_t *touched, size_t count);
+/* Whether the runs that follow know what effects make of dimensions; at first they do not, and a dimension
+ * that is written may have any value from then on: what is equal then is equal in truth. */
+void prover_follow(struct prover *prover, bool follow);
+
 /* Undo the last prover_alter. */
 void prover_restore(struct prover *prover);
 

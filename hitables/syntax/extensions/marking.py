@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from ...ir.fields import Family
+from .. import numbers as make
 from .. import values as spelt
 from .. import writers as write
 from ..canonical import NOTHING, Form, Options, OptionUse
@@ -154,7 +155,12 @@ TARGETS = (
             "--mask --nfmask | --mask --ctmask"
         ),
         need=("--set-mark --set-xmark --and-mark --or-mark --xor-mark --save-mark --restore-mark"),
-        writes="MARK CONNMARK",
+        writes="",
+        writes_with={
+            "--restore-mark": "MARK",
+            **dict.fromkeys((*_SET_MARKS, "--save-mark"), "CONNMARK"),
+        },
+        makes={"--set-xmark": make.flipped("connmark")},
         source="netfilter/xt_connmark.c",
         form=Form(
             {
@@ -234,6 +240,7 @@ TARGETS = (
         one="--set-mark --set-xmark --and-mark --or-mark --xor-mark",
         need="--set-mark --set-xmark --and-mark --or-mark --xor-mark",
         writes="MARK",
+        makes={"--set-xmark": make.flipped("mark")},
         source="netfilter/xt_mark.c",
         form=Form(
             {

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from ...ir.fields import Family
 from ...ir.rule import Ends
 from .. import number_checks as numeric
+from .. import numbers as make
 from .. import values as spelt
 from .. import writers as write
 from ..canonical import NOTHING, Form, Options, OptionUse
@@ -76,6 +77,7 @@ TARGETS = (
         need="--set-dscp --set-dscp-class",
         scope=MANGLE,
         writes="TOS CHECKSUM",
+        makes={"--set-dscp": make.replaced("tos", 8, 2)},
         source="netfilter/xt_DSCP.c",
         form=Form({"--set-dscp": write.dscp, "--set-dscp-class": write.dscp_class}, whole=_canonical_dscp),
     ),
@@ -104,6 +106,7 @@ TARGETS = (
         family=Family.IPV6,
         scope=MANGLE,
         writes="TTL",
+        makes={"--hl-set": make.replaced("hl", 8)},
         source="netfilter/xt_HL.c",
         form=Form(write.TTL_VALUES),
     ),
@@ -137,6 +140,7 @@ TARGETS = (
         need="--set-tos --and-tos --or-tos --xor-tos",
         scope=MANGLE,
         writes="TOS CHECKSUM",
+        makes={"--set-tos": make.flipped("tos")},
         source="netfilter/xt_DSCP.c",
         form=Form(
             {
@@ -157,6 +161,7 @@ TARGETS = (
         family=Family.IPV4,
         scope=MANGLE,
         writes="TTL CHECKSUM",
+        makes={"--ttl-set": make.replaced("ttl", 8)},
         source="netfilter/xt_HL.c",
         form=Form(write.TTL_VALUES),
     ),

@@ -11,6 +11,7 @@
  */
 #include "prove_internal.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { CLOCK_EVERY = 64 }; /* steps between looks at the clock */
@@ -21,7 +22,7 @@ static bool set_region(struct prover *p, uint32_t dim, const struct set *set)
 {
     if (!prover_grow(p, (void **)&p->log, &p->log_room, p->log_n + 1, sizeof *p->log))
         return false;
-    p->log[p->log_n++] = (struct past_set){dim, p->epoch[dim], p->r.region[dim]};
+    p->log[p->log_n++] = (struct past_set){dim, p->epoch[dim], p->r.region[dim], NONE};
     p->r.region[dim] = set;
     return true;
 }
@@ -96,18 +97,19 @@ static bool is_open_fact(const struct prover *p, uint32_t dim, const struct set 
     return dim >= FIELDS && set->n == 1 && set->ends[0] == 0 && set->ends[1] == p->r.in.dim_size[dim] - 1;
 }
 
-static bool put_set(struct prover *p, uint32_t dim, uint32_t epoch, const struct set *set)
+static bool put_set(struct prover *p, const struct past_set *past)
 {
-    if (is_open_fact(p, dim, set))
+    if (past->effect == NONE && is_open_fact(p, past->dim, past->set))
         return true;
     p->differences[p->sets_at]++;
-    uint32_t head[] = {dim, epoch, set->n};
-    return put_words(p, head, 3) && put_words(p, set->ends, 2 * (size_t)set->n);
+    uint32_t head[] = {past->dim, past->epoch, past->effect, past->set->n};
+    return put_words(p, head, 4) && put_words(p, past->set->ends, 2 * (size_t)past->set->n);
 }
 
 /* Append a record: length, rule of a, rule of b (NONE: the end of the list), rules of a and of b whose
  * effect happened in one program alone (NONE: none), whether the rest is the same, number of sets, sets
- * (dim, epoch, n, low, high, ...; facts that may hold or not are left out), number of evaluations,
+ * (dim, epoch, effect that made known values of it then or NONE, n, low, high, ...; attributes that may have
+ * any value are left out), number of evaluations,
  * (key << 1 | memory of the rule itself, answer)... */
 static enum prove_status record(struct prover *p, uint32_t rule_a, uint32_t rule_b, bool same_rest)
 {
@@ -118,9 +120,9 @@ static enum prove_status record(struct prover *p, uint32_t rule_a, uint32_t rule
     bool fine = put_words(p, head, sizeof head / sizeof *head);
     p->sets_at = p->differences_n - 1;
     for (size_t h = 0; fine && h < p->history_n; h++)
-        fine = put_set(p, p->history[h].dim, p->history[h].epoch, p->history[h].set);
+        fine = put_set(p, &p->history[h]);
     for (uint32_t dim = 0; fine && dim < p->r.in.dims; dim++)
-        fine = put_set(p, dim, p->epoch[dim], p->r.region[dim]);
+        fine = put_set(p, &(struct past_set){dim, p->epoch[dim], p->r.region[dim], NONE});
     uint32_t asked = (uint32_t)(p->outcomes_n / 2);
     fine = fine && put_words(p, &asked, 1) && put_words(p, p->outcomes, p->outcomes_n);
     if (!fine)
@@ -277,18 +279,69 @@ static void look_again(struct prover *p, struct residual_list *list)
     list->n = residual_filter(&p->r, list, list->v, ALL_DIMS);
 }
 
-/* These states are written: dimensions that depend on them may have any value from now on. */
-static enum prove_status write_states(struct prover *p, uint32_t writes)
+static int by_number(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* By coordinate of a dimension, what the effect makes of it; NULL: not known. */
+static const uint32_t *map_of(const struct prover *p, uint32_t effect, uint32_t dim)
+{
+    if (!p->follows || effect == NONE)
+        return NULL;
+    const struct prove_input *in = &p->r.in;
+    for (uint32_t at = in->effect_start[effect]; at < in->effect_start[effect + 1];
+         at += 1 + in->dim_size[in->effect_maps[at]])
+        if (in->effect_maps[at] == dim)
+            return in->effect_maps + at + 1;
+    return NULL;
+}
+
+/* The coordinates that *map* makes of a set, on the scratch stack; NULL when memory is exhausted. */
+static struct set *image(struct prover *p, const struct set *from, const uint32_t *map)
+{
+    size_t count = 0, n = 0, runs = 0;
+    for (uint32_t i = 0; i < from->n; i++)
+        count += from->ends[2 * i + 1] - from->ends[2 * i] + 1;
+    if (!prover_grow(p, (void **)&p->made, &p->made_room, count, sizeof *p->made))
+        return NULL;
+    uint32_t *made = p->made;
+    for (uint32_t i = 0; i < from->n; i++)
+        for (uint32_t each = from->ends[2 * i]; each <= from->ends[2 * i + 1]; each++)
+            if (!n || map[each] != made[n - 1])
+                made[n++] = map[each];
+    qsort(made, n, sizeof *made, by_number);
+    for (size_t i = 0; i < n; i++)
+        runs += !i || made[i] > made[i - 1] + 1;
+    struct set *set = residual_push(&p->r, sizeof *set + 2 * runs * sizeof *set->ends);
+    if (!set)
+        return NULL;
+    set->n = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (set->n && made[i] <= set->ends[2 * set->n - 1] + 1)
+            set->ends[2 * set->n - 1] = made[i];
+        else
+            set->ends[2 * set->n] = set->ends[2 * set->n + 1] = made[i], set->n++;
+    }
+    return set;
+}
+
+/* These states are written, by an effect or (NONE) a match: dimensions that depend on them have the values
+ * that the effect makes of them, or may have any value from now on. */
+static enum prove_status write_states(struct prover *p, uint32_t writes, uint32_t effect)
 {
     for (uint32_t dim = 0; dim < p->r.in.dims && writes; dim++) {
         uint32_t changed = p->r.in.dim_states[dim] & writes;
         if (!changed || (dim < FIELDS && p->r.class.frozen >> dim & 1))
             continue;
-        struct set *set = prover_whole(p, dim);
+        const uint32_t *map = map_of(p, effect, dim);
+        struct set *set = map ? image(p, p->r.region[dim], map) : prover_whole(p, dim);
         if (!set ||
             !prover_grow(p, (void **)&p->history, &p->history_room, p->history_n + 1, sizeof *p->history))
             return PROVE_NO_MEMORY;
-        p->history[p->history_n++] = (struct past_set){dim, p->epoch[dim], p->r.region[dim]};
+        p->history[p->history_n++] =
+            (struct past_set){dim, p->epoch[dim], p->r.region[dim], map ? effect : NONE};
         if (!set_region(p, dim, set))
             return PROVE_NO_MEMORY;
         p->epoch[dim] += (uint32_t)__builtin_popcount(changed);
@@ -300,7 +353,7 @@ static enum prove_status write_states(struct prover *p, uint32_t writes)
 static enum prove_status happen(struct prover *p, struct residual_list *a, struct residual_list *b)
 {
     size_t history_n = p->history_n;
-    enum prove_status status = write_states(p, guarded_at(p, a, 0)->writes);
+    enum prove_status status = write_states(p, guarded_at(p, a, 0)->writes, guarded_at(p, a, 0)->arg);
     if (status != PROVE_EQUAL)
         return status;
     drop_head(a);
@@ -349,7 +402,7 @@ static enum prove_status ask(struct prover *p, struct residual_list *a, struct r
     p->outcomes[p->outcomes_n] = key;
     p->outcomes[p->outcomes_n + 1] = 0;
     p->outcomes_n += 2;
-    enum prove_status status = write_states(p, guarded_at(p, a, 0)->changes);
+    enum prove_status status = write_states(p, guarded_at(p, a, 0)->changes, NONE);
     if (status != PROVE_EQUAL)
         return status;
     size_t top = p->r.top;

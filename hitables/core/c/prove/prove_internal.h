@@ -13,6 +13,7 @@ enum { DEEPEST = 10000 }; /* frames of a proof, and chains that enter one anothe
 struct past_set {
     uint32_t dim, epoch;
     const struct set *set;
+    uint32_t effect; /* that wrote it, if the values it made are known; else NONE */
 };
 
 /* Arrays that grow come from r.budget. */
@@ -23,6 +24,8 @@ struct prover {
     size_t sets_at;                 /* place in differences[]: the number of sets of the last record */
     struct past_set *log, *history; /* sets to restore; sets before each write */
     size_t log_n, log_room, history_n, history_room;
+    uint32_t *made;                 /* scratch: what an effect makes of a set */
+    size_t made_room;
     uint32_t *outcomes;             /* key, answer, ... of the evaluations so far */
     size_t outcomes_n, outcomes_room;
     uint32_t *pair; /* [rules] the rule of the other program with which it shares its memory; NONE: unknown */
@@ -32,6 +35,7 @@ struct prover {
     struct lemma *pending; /* the lists behind a write, until the current frame is proved */
     bool same; /* both programs are one */
     uint32_t altered[2], saved[2]; /* altered rules, and the guarded actions that they had */
+    bool follows; /* effects make known values of dimensions */
     bool strict, in_lemma; /* in_lemma: chains are compared by themselves */
     bool parted; /* an effect happened in one program alone, by these rules */
     uint32_t parted_a, parted_b;

@@ -51,6 +51,7 @@ void prover_free(struct prover *p)
         budget_give(budget, p->log, p->log_room * sizeof *p->log);
         budget_give(budget, p->history, p->history_room * sizeof *p->history);
         budget_give(budget, p->outcomes, p->outcomes_room * sizeof *p->outcomes);
+        budget_give(budget, p->made, p->made_room * sizeof *p->made);
         budget_give(budget, p->differences, p->differences_room * sizeof *p->differences);
     }
     residual_close(&p->r);
@@ -111,6 +112,11 @@ uint64_t prover_looked_at(const struct prover *p)
 size_t prover_bytes(const struct prover *p)
 {
     return p->r.peak + residual_bytes(&p->r);
+}
+
+void prover_follow(struct prover *p, bool follow)
+{
+    p->follows = follow;
 }
 
 /* Read dim, count, low, high, ... (dim NONE: each fact); false when memory is exhausted. */

@@ -74,6 +74,8 @@ bool residual_open(struct residual *r, const struct prove_input *input, size_t m
     in->chain_writes = copied(r, input->chain_writes, input->chains, 4);
     in->chain_partner = copied(r, input->chain_partner, input->chains, 4);
     in->chain_whole = copied(r, input->chain_whole, input->chains, 4);
+    in->effect_start = copied(r, input->effect_start, (size_t)input->effects + 1, 4);
+    in->effect_maps = copied(r, input->effect_maps, input->effect_start[input->effects], 4);
     r->region = arena_take(r->input, input->dims * sizeof *r->region + 1);
     r->rule_guarded = arena_take(r->input, input->rules * sizeof *r->rule_guarded + 1);
     r->rule_read = arena_take(r->input, input->rules + 1);

@@ -26,6 +26,13 @@ enum { NOT_GIVEN = 255 };
 static const uint64_t LACKING = UINT64_MAX;
 static const uint64_t EVENT_SALT = 0x6576656e74000000, FIELD_SALT = 0x6669656c64000000;
 
+/* An attribute of which targets have made a known number: number & keep ^ flip of the number that it had
+ * after *from* writes, as long as there were *epoch* writes. */
+struct made_number {
+    uint32_t attribute, from, epoch;
+    uint64_t keep, flip;
+};
+
 /* One packet in the table. */
 struct packet_walk {
     const struct interp *table;
@@ -39,6 +46,8 @@ struct packet_walk {
     uint32_t source, destination;     /* the first 32 bits of its addresses */
     bool later_fragment, written;     /* written: some state was */
     uint32_t writes[INTERP_STATES];
+    struct made_number made[INTERP_MADE];
+    uint32_t made_n;
     uint32_t events, limit;           /* evaluations of events so far; effects to hash */
     const uint32_t **stack;           /* [table->depth + 1] rules behind the jumps taken */
     size_t depth;
@@ -126,6 +135,7 @@ static void start(struct packet_walk *walk, const struct interp_packet *packet)
     if (walk->written)
         memset(walk->writes, 0, sizeof walk->writes);
     walk->written = false;
+    walk->made_n = 0;
     walk->depth = 0;
     walk->source = address_word(walk, 0);
     walk->destination = address_word(walk, 1);
@@ -201,10 +211,55 @@ static uint64_t load_long(const uint32_t *words)
     return words[0] | (uint64_t)words[1] << 32;
 }
 
+static struct made_number *made_of(struct packet_walk *walk, uint32_t attribute)
+{
+    for (uint32_t n = 0; n < walk->made_n; n++)
+        if (walk->made[n].attribute == attribute)
+            return &walk->made[n];
+    return NULL;
+}
+
+/* A target makes a known number of an attribute, which had *epoch* writes before; see INTERP_FIRE. */
+static void make_number(struct packet_walk *walk, const uint32_t *code, uint32_t epoch)
+{
+    struct made_number *made = made_of(walk, code[4]);
+    if (!made) {
+        if (walk->made_n == INTERP_MADE)
+            return;
+        made = &walk->made[walk->made_n++];
+        made->epoch = UINT32_MAX;
+    }
+    if (made->epoch != epoch)
+        *made = (struct made_number){.attribute = code[4], .from = epoch, .keep = UINT64_MAX};
+    uint64_t keep = load_long(code + 5);
+    made->keep &= keep;
+    made->flip = (made->flip & keep) ^ load_long(code + 7);
+    made->epoch = writes_to(walk, code[3]);
+}
+
+static bool in_intervals(uint64_t number, const uint32_t *interval, uint32_t count)
+{
+    for (uint32_t n = 0; n < count; n++, interval += 4)
+        if (number >= load_long(interval) && number <= load_long(interval + 2))
+            return true;
+    return false;
+}
+
 /* The fact at *code. */
 static enum answer fact(struct packet_walk *walk, const uint32_t *code)
 {
     uint32_t key = code[1], negates = code[2], epoch = walk->written ? writes_to(walk, code[4]) : 0;
+    uint64_t mask = load_long(code + 5);
+    const struct made_number *made = epoch && walk->made_n ? made_of(walk, code[3]) : NULL;
+    if (made && made->epoch == epoch) {
+        uint64_t number = made->flip;
+        if (!(made->keep & mask))
+            return in_intervals(number & mask, code + 8, code[7]) ? YES : NO;
+        if (walk->answers->batch->seeded) {
+            number ^= drawn_number(walk, code[3], made->from) & made->keep;
+            return in_intervals(number & mask, code + 8, code[7]) ? YES : NO;
+        }
+    }
     uint8_t answer = given_answer(walk, key, epoch);
     if (answer <= YES)
         return answer;
@@ -217,12 +272,7 @@ static enum answer fact(struct packet_walk *walk, const uint32_t *code)
         walk->result->open |= INTERP_OPEN_FACT;
         return NO;
     }
-    uint64_t number = drawn_number(walk, code[3], epoch) & load_long(code + 5);
-    const uint32_t *interval = code + 8;
-    for (uint32_t n = 0; n < code[7]; n++, interval += 4)
-        if (number >= load_long(interval) && number <= load_long(interval + 2))
-            return YES;
-    return NO;
+    return in_intervals(drawn_number(walk, code[3], epoch) & mask, code + 8, code[7]) ? YES : NO;
 }
 
 static enum answer outcome(struct packet_walk *walk, uint32_t key)
@@ -400,8 +450,12 @@ static inline __attribute__((always_inline)) enum target_result run_target(struc
         break;
     case INTERP_FIRE:
         effect(walk, code[1]);
-        if (code[2])
+        if (code[2]) {
+            uint32_t epoch = code[3] ? writes_to(walk, code[3]) : 0;
             write_states(walk, code[2]);
+            if (code[3])
+                make_number(walk, code, epoch);
+        }
         break;
     case INTERP_JUMP:
         if (walk->depth == table->depth)

@@ -78,7 +78,10 @@ static size_t check_instruction(struct interp *table, const uint32_t *code, size
     case INTERP_VERDICT:
         return room >= 2 && code[1] < table->keys ? 2 : 0;
     case INTERP_FIRE:
-        return room >= 3 && code[1] < table->keys && code[2] < 1u << INTERP_STATES ? 3 : 0;
+        return room >= 9 && code[1] < table->keys && code[2] < 1u << INTERP_STATES &&
+                       code[3] < 1u << INTERP_STATES && code[4] < table->keys
+                   ? 9
+                   : 0;
     case INTERP_JUMP:
     case INTERP_GOTO:
         return room >= 2 && code[1] < table->chains ? 2 : 0;
