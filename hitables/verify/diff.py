@@ -39,7 +39,6 @@ from .join_boxes import Box, join
 from .packet_classes import PacketClass
 from .question import Question, Undecided, with_all_tables
 from .rules_for_packet import LongChains
-from .told_facts import told
 
 # Regions of one chain and class of packets, before they are joined: more than a person reads.
 MOST = 4_000
@@ -290,9 +289,8 @@ def _values(comparison: Comparison, box: Box, hook: Mapping[Field, Values], kind
 
 def _facts(comparison: Comparison, box: Box) -> Iterator[tuple[tuple[str, bool], ...]]:
     """The box as sets of facts that have one truth value: one set, or more if the facts cannot tell it so."""
-    tests = comparison.tables.encoding.matches.tests
     dims = sorted(dim for dim in box if dim >= len(Field))
-    sides = (told(tests.attributes[dim - len(Field)], tests.keys, box[dim]) for dim in dims)
+    sides = (comparison.tables.encoding.words_of(dim).told(box[dim]) for dim in dims)
     for sets in product(*sides):
         yield tuple(row.from_iterable(sets))
 

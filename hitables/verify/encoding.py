@@ -37,6 +37,7 @@ from hitables.ir.semantics import DROP, RETURNS
 
 from .match_table import Ints, mask, number_matches
 from .packet_classes import Need, PacketClass, classes, needs_of
+from .told_facts import AttributeWords
 
 MOST_TESTS, MOST_EVENTS = 60, 30  # of one rule; the engine holds them as bits
 _PROTO = int(Field.PROTO)
@@ -86,6 +87,7 @@ class Encoding:
         _refuse_long(distinct, inverse, counts, self.rule_start)
         self._verdicts, self._effects = _Numbers(), _Numbers()
         self._makes: dict[int, Assignment] = {}  # by number of an effect
+        self._words: dict[int, AttributeWords] = {}  # by dimension
         self.drop = self._verdicts(DROP)
         self.rule_action = self._actions(rules)
         self.chain_writes = self._writes_of_chains()
@@ -169,6 +171,12 @@ class Encoding:
         """low, high, ... of each field: the coordinates that lie in the values wholly."""
         coordinates = self.matches.tests.coordinates
         return {field: coordinates[field].inside(values) for field, values in sets.items()}
+
+    def words_of(self, dim: int) -> AttributeWords:
+        """How sets of cells of an attribute are told."""
+        if dim not in self._words:
+            self._words[dim] = AttributeWords(self.attributes[dim - len(Field)], self.matches.tests.keys)
+        return self._words[dim]
 
     @property
     def follows(self) -> bool:

@@ -1,6 +1,6 @@
-"""A set of cells of an attribute in words: which matches hold in it, and which do not.
+"""Sets of cells of an attribute in words: which matches hold in it, and which do not.
 
-Users: diff.py, and by it reach.py.
+Users: encoding.py, for diff.py and reach.py.
 """
 
 from __future__ import annotations
@@ -10,54 +10,59 @@ from collections.abc import Mapping, Sequence
 from hitables.ir.attributes import Attribute
 from hitables.ir.fact import Fact
 
-Told = tuple[tuple[str, bool], ...]  # keys of matches, and whether they hold
+Literal = tuple[str, bool]  # key of a match, and whether it holds
+Told = tuple[Literal, ...]
 
 
-def told(attribute: Attribute, keys: Mapping[Fact, tuple[str, bool]], ends: Sequence[int]) -> list[Told]:
-    """The cells low, high, low, high, ... as sets of matches that hold or fail, of which each is one part.
+class AttributeWords:
+    """The matches that ask *attribute*; *keys*: by fact, as in TestTable."""
 
-    keys  by fact, as in TestTable
-    """
-    everything = (1 << len(attribute.cells)) - 1
-    literals: dict[tuple[str, bool], int] = {}
-    for fact, cells in attribute.facts.items():
-        key, truth = keys[fact]
-        holds = _bits(cells)
-        literals[key, truth], literals[key, not truth] = holds, everything & ~holds
-    wanted = _bits(ends)
-    whole = _conjunction(literals, wanted, everything)
-    if whole is not None:
-        return [whole]
-    parts: dict[Told, None] = {}
-    for cell in range(len(attribute.cells)):
-        if wanted >> cell & 1:
-            part = _conjunction(literals, _alike(literals, cell, everything), everything)
+    def __init__(self, attribute: Attribute, keys: Mapping[Fact, Literal]) -> None:
+        self._everything = (1 << len(attribute.cells)) - 1
+        cells_of: dict[Literal, int] = {}
+        for fact, ends in attribute.facts.items():
+            key, truth = keys[fact]
+            cells = _bits(ends)
+            cells_of[key, truth], cells_of[key, not truth] = cells, self._everything & ~cells
+        self._literals = sorted(cells_of.items(), key=lambda each: each[1].bit_count())
+        self._exact = {cells: literal for literal, cells in reversed(self._literals)}
+
+    def told(self, ends: Sequence[int]) -> list[Told]:
+        """The cells low, high, ... as sets of matches that hold or fail; each set is a part of them."""
+        wanted = _bits(ends)
+        whole = self._conjunction(wanted)
+        if whole is not None:
+            return [whole]
+        parts: dict[Told, None] = {}
+        while wanted:
+            alike = self._alike(wanted & -wanted)
+            part = self._conjunction(alike)
             assert part is not None, "the facts do not tell a cell from the others"
             parts[part] = None
-    return list(parts)
+            wanted &= ~alike
+        return list(parts)
 
+    def _conjunction(self, wanted: int) -> Told | None:
+        """Few literals that hold together in the *wanted* cells alone; None: there are none."""
+        if wanted in self._exact:
+            return (self._exact[wanted],)
+        chosen: list[Literal] = []
+        left = self._everything
+        for literal, cells in self._literals:
+            if left == wanted:
+                break
+            if not wanted & ~cells and left & ~cells:
+                chosen.append(literal)
+                left &= cells
+        return tuple(chosen) if left == wanted else None
 
-def _conjunction(literals: Mapping[tuple[str, bool], int], wanted: int, everything: int) -> Told | None:
-    """Few literals that hold together in the *wanted* cells alone; None: there are none."""
-    chosen: list[tuple[str, bool]] = []
-    left = everything
-    covering = (literal for literal, cells in literals.items() if cells & wanted == wanted)
-    for literal in sorted(covering, key=lambda each: literals[each].bit_count()):
-        if left == wanted:
-            break
-        if left & literals[literal] != left:
-            chosen.append(literal)
-            left &= literals[literal]
-    return tuple(chosen) if left == wanted else None
-
-
-def _alike(literals: Mapping[tuple[str, bool], int], cell: int, everything: int) -> int:
-    """The cells that no fact separates from this one."""
-    alike = everything
-    for cells in literals.values():
-        if cells >> cell & 1:
-            alike &= cells
-    return alike
+    def _alike(self, cell: int) -> int:
+        """The cells that no fact separates from *cell*, a bit."""
+        alike = self._everything
+        for _, cells in self._literals:
+            if cells & cell:
+                alike &= cells
+        return alike
 
 
 def _bits(ends: Sequence[int]) -> int:
