@@ -8,7 +8,7 @@ other question gets each of its answers in turn, the preferred answer first.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..ir import semantics
@@ -32,11 +32,13 @@ class FixedAnswers:
     facts     by key: the truth of a predicate before any write
     outcomes  by key: the outcome of every evaluation of a match
     written   the value of a field after a write
+    numbers   by attribute: its value before any write
     """
 
     facts: Mapping[str, bool]
     outcomes: Mapping[str, Outcome]
     written: Mapping[Field, int]
+    numbers: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,9 @@ def _answering(packet: Packet, fixed: FixedAnswers, preferred: Answers, choose: 
         first = preferred.facts.get((match.key, epoch), False)
         return bool(choose(("fact", match.key, epoch), [first, not first]))
 
+    def number(attribute: str, epoch: int) -> int | None:
+        return None if epoch else fixed.numbers.get(attribute)
+
     def outcome(match: Match, ordinal: int) -> Outcome:
         if match.key in fixed.outcomes:
             return fixed.outcomes[match.key]
@@ -100,4 +105,4 @@ def _answering(packet: Packet, fixed: FixedAnswers, preferred: Answers, choose: 
         value: int | None = choose(("rewrite", which.name, epoch), choices)
         return value
 
-    return replace(packet, fact=fact, outcome=outcome, rewritten=rewritten)
+    return replace(packet, fact=fact, number=number, outcome=outcome, rewritten=rewritten)

@@ -61,6 +61,18 @@ T = TypeVar("T")
 TRIES = 64  # if chance decides: both answers of an even chance fit one time in four
 MAX_ROUNDS = 50  # of one packet, to spend a limit
 _ALL = "before", "after"
+# By attribute: the property of a packet to send; those that it surely has then (not: without a conntrack
+# entry, or a socket).
+_ARRANGED = {
+    "mark": "mark",
+    "connmark": "connection_mark",
+    "tos": "tos",
+    "ttl": "ttl",
+    "hl": "ttl",
+    "uid": "uid",
+    "gid": "gid",
+}
+_SURE = frozenset({"mark", "tos", "ttl", "hl"})
 _SPARE = "hit0"  # an interface that no rule names
 _SYN, _ACK = 2, 16
 
@@ -252,6 +264,9 @@ class _Case:
         for match, holds in sorted(asked, key=lambda each: each[1]):
             if truth(self.traits, match)[0] != holds:
                 arrange(self.traits, match if holds else _inverted(match), np.array([True]))
+        for (attribute, epoch), number in self.preferred.numbers.items():
+            if epoch == 0 and attribute in _ARRANGED and number <= 0xFFFFFFFF:
+                getattr(self.traits, _ARRANGED[attribute])[0] = number
 
     def replay(self, backends: Iterable[Backend]) -> Replay:
         """Send the packet in each of *backends*; the first is the witness's own."""
@@ -352,7 +367,10 @@ class _Case:
             for match in chancy
             if not (match.name == "recent" and self._remembered(match))
         }
-        return FixedAnswers(_certain(facts, bool), _certain(outcomes, Outcome), written_fields(table))
+        numbers = {name: int(getattr(traits, each)[0]) for name, each in _ARRANGED.items() if name in _SURE}
+        return FixedAnswers(
+            _certain(facts, bool), _certain(outcomes, Outcome), written_fields(table), numbers
+        )
 
     def _seen(self, state: int) -> Packet:
         return replace(self.packet, values={**self.packet.values, Field.STATE: state})

@@ -67,6 +67,18 @@ PAIRS = {
         "filter", "-A INPUT -m statistic --mode random --probability 0.5 -j DROP",
         "-A INPUT -m statistic --mode random --probability 0.5 -j ACCEPT",
     ),
+    "a mark that a rule adds to": (
+        "mangle", "-A INPUT -j MARK --or-mark 4\n-A INPUT -m mark --mark 5 -j ACCEPT\n-A INPUT -j DROP",
+        "-A INPUT -j MARK --or-mark 4\n-A INPUT -j DROP",
+    ),
+    "a mark that a rule turns": (
+        "mangle", "-A INPUT -j MARK --xor-mark 3\n-A INPUT -m mark --mark 4/5 -j DROP",
+        "-A INPUT -j MARK --xor-mark 3\n-A INPUT -m mark --mark 4/7 -j DROP",
+    ),
+    "a byte of tos that a rule changes in part": (
+        "mangle", "-A INPUT -j TOS --or-tos 0x10\n-A INPUT -m tos --tos 0x18 -j DROP",
+        "-A INPUT -j TOS --or-tos 0x10",
+    ),
     "when a connection is left alone": (
         "raw", "-A PREROUTING -p udp -j CT --notrack\n-A PREROUTING -m conntrack --ctstate INVALID -j DROP",
         "-A PREROUTING -m conntrack --ctstate INVALID -j DROP\n-A PREROUTING -p udp -j CT --notrack",
