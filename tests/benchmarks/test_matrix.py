@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.doc_tables import between
 from benchmarks.matrix import judge as judging
-from benchmarks.matrix.__main__ import FIGURES, PAGE, tables
+from benchmarks.matrix.__main__ import FIGURES, PAGE, summary, tables
 from benchmarks.matrix.counters import Counters
 from benchmarks.matrix.experiment import NO_WRITER, ChainId, open_bench, try_later, try_row
 from benchmarks.matrix.judge import CALLED_INDEPENDENT, judge
@@ -206,7 +206,10 @@ def test_the_page_shows_what_was_recorded(name: str) -> None:
 
 
 def test_the_table_calls_no_pair_independent_that_the_kernel_has_shown_to_depend() -> None:
-    assert [failure.text() for failure in judge(read_record(FIGURES), RULES()).failures] == []
+    record = read_record(FIGURES)
+    judged = judge(record, RULES())
+    assert [failure.text() for failure in judged.failures] == []
+    assert record.head["summary"] == summary(record, judged)
 
 
 # The kernel, in short.
