@@ -38,8 +38,8 @@ class Attribute:
     cells      a value of each cell, over the bits of *mask*
     facts      by fact: the cells in which it holds, as low, high, low, high, ...
     ordinary   the cell of an ordinary packet
-    made       by assignment of a target: by cell, the one that it makes of it; without some of those of the
-               rules these would make too many cells
+    made       by assignment of a target: the one cell that it makes of all, or by cell the one that it makes
+               of it; without some of those of the rules these would make too many cells
     unrelated  whether it stands for one fact and its negation, as cells 1 and 0, and the value of a cell
                is not one of the attribute
     """
@@ -69,6 +69,11 @@ def before_made(made: Sequence[int], ends: Sequence[int]) -> tuple[int, ...]:
     """The cells of which *made* makes one of low, high, low, high, ...."""
     wanted = {cell for low, high in zip(ends[::2], ends[1::2], strict=True) for cell in range(low, high + 1)}
     return _runs([cell in wanted for cell in made])
+
+
+def made_of_all(made: Sequence[int], count: int) -> Sequence[int]:
+    """By cell, of *count* cells, the one that an assignment makes of it (Attribute.made)."""
+    return made if len(made) == count else list(made) * count
 
 
 def numbers_of(cells: Mapping[tuple[Attribute, int], int]) -> dict[tuple[str, int], int]:
@@ -175,7 +180,7 @@ def _cut_at_ends(name: str, mask: int, facts: list[Fact], making: list[Assignmen
         {
             each: tuple(range(len(cells)))
             if each.keep & mask
-            else (bisect_right(cells, each.flip & mask) - 1,) * len(cells)
+            else (bisect_right(cells, each.flip & mask) - 1,)
             for each in making
         },
     )
@@ -242,7 +247,10 @@ def _cut_by_cubes(
     def cell_of(value: int) -> int:
         return number[tuple(fact.holds(value & keep ^ flip) for keep, flip in in_row for fact in facts)]
 
-    made_of = {each: tuple(cell_of(each.of(value)) for value in cells.values()) for each in making}
+    made_of = {
+        each: tuple(cell_of(each.of(value)) for value in (cells.values() if each.keep & mask else (0,)))
+        for each in making
+    }
     return Attribute(name, mask, tuple(cells.values()), holds, cell_of(ordinary(name)), made_of)
 
 

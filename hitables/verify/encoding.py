@@ -26,7 +26,7 @@ import numpy as np
 
 from hitables.core.prover import NONE, U32, Action, ChainArrays, ClassWords, EffectArrays, Prover
 from hitables.errors import Unsupported
-from hitables.ir.attributes import Attribute, common
+from hitables.ir.attributes import Attribute, common, made_of_all
 from hitables.ir.fact import Assignment, Fact
 from hitables.ir.fields import Family, Field
 from hitables.ir.intervals import Values
@@ -191,9 +191,10 @@ class Encoding:
             made.attribute in asked and made not in asked[made.attribute].made for made in self._assignments
         ) or any(attribute.unrelated for attribute in self.attributes)
 
-    def made_by(self, effect: int, dim: int) -> tuple[int, ...]:
+    def made_by(self, effect: int, dim: int) -> Sequence[int]:
         """By cell of an attribute, the one that an effect makes of it."""
-        return self.attributes[dim - len(Field)].made[self._makes[effect]]
+        attribute = self.attributes[dim - len(Field)]
+        return made_of_all(attribute.made[self._makes[effect]], len(attribute.cells))
 
     def cells_of(self, facts: Iterable[Fact]) -> dict[int, tuple[int, ...]]:
         """By dimension: low, high, ... of the cells in which all these facts of CONSTANT matches hold."""
@@ -221,7 +222,7 @@ class Encoding:
             made = self._makes.get(effect)
             for dim, attribute in enumerate(self.attributes, len(Field)) if made is not None else ():
                 if made in attribute.made:
-                    maps.append(dim)
+                    maps.extend((dim, len(attribute.made[made])))
                     maps.extend(attribute.made[made])
             starts.append(len(maps))
         return EffectArrays(starts, maps)

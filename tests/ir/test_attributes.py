@@ -9,7 +9,14 @@ import pytest
 from support.scale import examples
 
 from hitables.ir import attributes
-from hitables.ir.attributes import Attribute, attributes_of, before_made, common, numbers_of
+from hitables.ir.attributes import (
+    Attribute,
+    attributes_of,
+    before_made,
+    common,
+    made_of_all,
+    numbers_of,
+)
 from hitables.ir.fact import Assignment, Fact
 from hitables.ir.intervals import Values
 
@@ -76,7 +83,7 @@ def test_cells_behave_as_numbers_do_whatever_targets_make_of_them() -> None:
                 for sequence in sequences:  # noqa: B023
                     now = cell
                     for step in sequence:
-                        now = own.made[step][now]
+                        now = made_of_all(own.made[step], len(own.cells))[now]
                     seen += [inside(now, ends) for ends in own.facts.values()]
                 return tuple(seen)
 

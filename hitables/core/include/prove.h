@@ -52,7 +52,8 @@ struct prove_input {
                                   * it differs and packets may be dropped; UINT32_MAX: none */
     uint32_t drop; /* number of the verdict DROP */
     /* What effects make of dimensions (prover_follow): effect e has the words effect_start[e] to
-     * effect_start[e + 1] - 1 of effect_maps: dim, then by coordinate of it the one that it becomes; ... */
+     * effect_start[e + 1] - 1 of effect_maps: dim, n, n coordinates, ...  With n 1 any coordinate of dim
+     * becomes that one, else there is one for each. */
     uint32_t effects;
     const uint32_t *effect_start, *effect_maps; /* [effects + 1] */
 };

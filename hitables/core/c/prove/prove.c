@@ -285,14 +285,14 @@ static int by_number(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* By coordinate of a dimension, what the effect makes of it; NULL: not known. */
+/* What the effect makes of a dimension: n, and n coordinates (struct prove_input); NULL: not known. */
 static const uint32_t *map_of(const struct prover *p, uint32_t effect, uint32_t dim)
 {
     if (!p->follows || effect == NONE)
         return NULL;
     const struct prove_input *in = &p->r.in;
     for (uint32_t at = in->effect_start[effect]; at < in->effect_start[effect + 1];
-         at += 1 + in->dim_size[in->effect_maps[at]])
+         at += 2 + in->effect_maps[at + 1])
         if (in->effect_maps[at] == dim)
             return in->effect_maps + at + 1;
     return NULL;
@@ -301,6 +301,12 @@ static const uint32_t *map_of(const struct prover *p, uint32_t effect, uint32_t 
 /* The coordinates that *map* makes of a set, on the scratch stack; NULL when memory is exhausted. */
 static struct set *image(struct prover *p, const struct set *from, const uint32_t *map)
 {
+    if (map[0] == 1) {
+        struct set *one = residual_push(&p->r, sizeof *one + 2 * sizeof *one->ends);
+        if (one)
+            one->n = 1, one->ends[0] = one->ends[1] = map[1];
+        return one;
+    }
     size_t count = 0, n = 0, runs = 0;
     for (uint32_t i = 0; i < from->n; i++)
         count += from->ends[2 * i + 1] - from->ends[2 * i] + 1;
@@ -309,8 +315,8 @@ static struct set *image(struct prover *p, const struct set *from, const uint32_
     uint32_t *made = p->made;
     for (uint32_t i = 0; i < from->n; i++)
         for (uint32_t each = from->ends[2 * i]; each <= from->ends[2 * i + 1]; each++)
-            if (!n || map[each] != made[n - 1])
-                made[n++] = map[each];
+            if (!n || map[1 + each] != made[n - 1])
+                made[n++] = map[1 + each];
     qsort(made, n, sizeof *made, by_number);
     for (size_t i = 0; i < n; i++)
         runs += !i || made[i] > made[i - 1] + 1;
