@@ -14,6 +14,8 @@ Users: verify/match_table.py, simulate.
 
 from __future__ import annotations
 
+import functools
+import operator
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +25,7 @@ from .intervals import Values
 
 MOST_CELLS = 4096
 MOST_MADE = 64  # assignments that follow from those of the rules, one after the other
-MOST_HELD = 1 << 20  # facts that are held against cells
+MOST_HELD = 1 << 22  # facts that are held against cells
 Cube = tuple[int, int]  # value, and the bits that must have it
 Made = tuple[int, int]  # bits that are kept, then bits that are flipped
 _SAME: Made = -1, 0
@@ -40,6 +42,8 @@ class Attribute:
     ordinary   the cell of an ordinary packet
     made       by assignment of a target: the one cell that it makes of all, or by cell the one that it makes
                of it; without some of those of the rules these would make too many cells
+    behind     of facts after assignments, one after the other, that keep some bits: the fact, the bits that
+               are kept and those that are flipped, and the cells after which it holds
     unrelated  whether it stands for one fact and its negation, as cells 1 and 0, and the value of a cell
                is not one of the attribute
     """
@@ -50,6 +54,7 @@ class Attribute:
     facts: dict[Fact, tuple[int, ...]]
     ordinary: int
     made: dict[Assignment, tuple[int, ...]] = field(default_factory=dict)
+    behind: tuple[tuple[Fact, Made, tuple[int, ...]], ...] = ()
     unrelated: bool = False
 
     def plainest(self, ends: Sequence[int]) -> int:
@@ -77,16 +82,26 @@ def made_of_all(made: Sequence[int], count: int) -> Sequence[int]:
 
 
 def numbers_of(cells: Mapping[tuple[Attribute, int], int]) -> dict[tuple[str, int], int]:
-    """A value of each attribute, by name and number of writes before, that is in these cells.
+    """A value of each attribute, by name and number of writes before, that is in these cells, if we find one.
 
     *cells*: by attribute and number of writes before.
     """
     numbers: dict[tuple[str, int], int] = {}
+    hold: dict[tuple[str, int], list[Fact]] = {}  # facts that are not told by cells of their attribute
     for (attribute, epoch), cell in cells.items():
-        if not attribute.unrelated:
+        if attribute.unrelated:
+            for fact, ends in attribute.facts.items():
+                if ends[0] == cell:
+                    hold.setdefault((fact.attribute, epoch), []).append(fact)
+        else:
             at = attribute.name, epoch
             rest = numbers.get(at, ordinary(attribute.name)) & ~attribute.mask
             numbers[at] = rest | attribute.cells[cell]
+    for at, facts in hold.items():
+        number = some_number(facts)
+        if number is not None:
+            mask = functools.reduce(operator.or_, (fact.mask for fact in facts))
+            numbers[at] = numbers.get(at, ordinary(at[0])) & ~mask | number
     return numbers
 
 
@@ -131,8 +146,11 @@ def _cut(mask: int, facts: list[Fact], making: list[Assignment]) -> list[Attribu
         making = []
     if all(fact.mask == mask for fact in facts):
         return [_cut_at_ends(name, mask, facts, making if in_row is not None else [])]
-    attribute = _cut_by_cubes(name, mask, facts, making if in_row is not None else [], [_SAME])
-    return [attribute] if attribute is not None else _unrelated(facts)
+    for followed in (making, []) if in_row is not None else ([],):
+        attribute = _cut_by_cubes(name, mask, facts, followed, [_SAME])
+        if attribute is not None:
+            return [attribute]
+    return _unrelated(facts)
 
 
 def _in_row(mask: int, making: list[Assignment]) -> list[Made] | None:
@@ -240,7 +258,7 @@ def _cut_by_cubes(
         cells.setdefault(tuple(bool(each & own) for own in of_fact), value)
     truths = list(cells)
     holds = {fact: _runs([row[at] for row in truths]) for at, fact in enumerate(facts)}
-    if making and len(cells) * len(making) * len(of_fact) > MOST_HELD:
+    if sum(len(cells) if each.keep & mask else 1 for each in making) * len(of_fact) > MOST_HELD:
         return None
     number = {truth: at for at, truth in enumerate(truths)}
 
@@ -251,7 +269,13 @@ def _cut_by_cubes(
         each: tuple(cell_of(each.of(value)) for value in (cells.values() if each.keep & mask else (0,)))
         for each in making
     }
-    return Attribute(name, mask, tuple(cells.values()), holds, cell_of(ordinary(name)), made_of)
+    behind = tuple(
+        (fact, made, _runs([row[len(facts) * turn + at] for row in truths]))
+        for turn, made in enumerate(in_row)
+        for at, fact in enumerate(facts)
+        if turn
+    )
+    return Attribute(name, mask, tuple(cells.values()), holds, cell_of(ordinary(name)), made_of, behind)
 
 
 def _cubes_before(cubes: Iterable[Cube], keep: int, flip: int) -> Iterable[Cube]:
@@ -259,6 +283,42 @@ def _cubes_before(cubes: Iterable[Cube], keep: int, flip: int) -> Iterable[Cube]
     for value, bits in cubes:
         if not (value ^ flip) & bits & ~keep:
             yield (value ^ flip) & bits & keep, bits & keep
+
+
+def some_number(facts: Sequence[Fact]) -> int | None:
+    """A number for which all these facts hold; None: there is none, or it was not found."""
+    cubes: list[Cube] = []
+    of_fact: list[int] = []
+    for fact in facts:
+        own = list(_cubes(fact))
+        of_fact.append((1 << len(own)) - 1 << len(cubes))
+        cubes += own
+    alive = {(1 << len(cubes)) - 1: 0} if all(of_fact) else {}
+    mask = 0
+    for _, bits in cubes:
+        mask |= bits
+    for bit in (1 << at for at in reversed(range(mask.bit_length())) if mask >> at & 1):
+        after: dict[int, int] = {}
+        for wanted in (0, bit):
+            fits = sum(
+                1 << at for at, (value, bits) in enumerate(cubes) if not bits & bit or value & bit == wanted
+            )
+            for each, value in alive.items():
+                if all(each & fits & own for own in of_fact):
+                    after.setdefault(each & fits, value | wanted)
+        alive = after
+        if len(alive) > MOST_CELLS:
+            return None
+    return next(iter(alive.values()), None)
+
+
+def behind_in_words(attribute: str, key: str, fact: Fact, made: Made) -> str:
+    """A fact after assignments, as one of the number before them."""
+    keep, flip = made
+    cubes = list(_cubes_before(_cubes(fact), keep, flip))
+    if len(cubes) == 1:
+        return f"{attribute} {cubes[0][0]:#x}/{cubes[0][1]:#x}"
+    return f"{key} of ({attribute} & {keep & fact.mask:#x} ^ {flip & fact.mask:#x})"
 
 
 def _cubes(fact: Fact) -> Iterable[Cube]:
@@ -291,6 +351,6 @@ def _unrelated(facts: list[Fact]) -> list[Attribute]:
         plain = min(fact, fact.negation, key=lambda each: each.values.pairs)
         if plain not in out:
             name = f"{fact.attribute} & {fact.mask:#x} in {plain.values.pairs}"
-            out[plain] = Attribute(name, 1, (0, 1), {}, 0, {}, unrelated=True)
+            out[plain] = Attribute(name, 1, (0, 1), {}, 0, unrelated=True)
         out[plain].facts[fact] = (1, 1) if fact == plain else (0, 0)
     return list(out.values())

@@ -49,6 +49,7 @@ ANSWERS = {"no": Outcome.NO, "yes": Outcome.YES, "dropped": Outcome.DROPPED}
 # By protocol: the one that services are listed for.
 _SERVED_BY = {TCP: ("tcp",), UDP: ("udp",), SCTP: ("sctp",)}
 RAW = (Field.SPORT, Field.DPORT, Field.FLAGS)
+_IN_HEX = frozenset({"mark", "connmark", "tos", "realm"})  # numbers that rules write so
 ANY = -1  # in place of a number of evaluations: all of them
 
 
@@ -116,6 +117,8 @@ def listening(packet: Packet) -> tuple[Packet, Answers]:
         answer = packet.fact(match, epoch)
         if answer is not None:
             facts[match.key, epoch] = answer
+            if match.number is not None:
+                number(match.number.attribute, epoch)
         return answer
 
     def number(attribute: str, epoch: int) -> int | None:
@@ -173,7 +176,8 @@ def _show_answers(answers: Answers, family: Family) -> list[str]:
     for (key, epoch), fact in answers.facts.items():
         words.append("fact=" + _quoted(f"{key}={'yes' if fact else 'no'}" + (f"/{epoch}" if epoch else "")))
     for (attribute, epoch), number in answers.numbers.items():
-        words.append("number=" + _quoted(f"{attribute}={number:#x}" + (f"/{epoch}" if epoch else "")))
+        shown = f"{number:#x}" if attribute in _IN_HEX else str(number)
+        words.append("number=" + _quoted(f"{attribute}={shown}" + (f"/{epoch}" if epoch else "")))
     for (key, ordinal), outcome in answers.outcomes.items():
         when = "" if ordinal == ANY else f"/{ordinal}"
         words.append("outcome=" + _quoted(f"{key}={outcome.name.lower()}{when}"))

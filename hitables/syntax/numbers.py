@@ -90,14 +90,19 @@ def masked(attribute: str, bits: int = 32, missing: Missing = Missing.NEVER) -> 
     return Number(attribute, bits, compared, missing)
 
 
-def span(attribute: str, bits: int, separator: str = ":", missing: Missing = Missing.NEVER) -> Number:
+def span(attribute: str, bits: int) -> Number:
     """VALUE or LOW:HIGH."""
 
     def compared(words: str) -> Compared:
-        low, _, high = words.partition(separator)
+        low, _, high = words.partition(":")
         return Values.of((int(low), int(high or low))), (1 << bits) - 1
 
-    return Number(attribute, bits, compared, missing)
+    return Number(attribute, bits, compared)
+
+
+def single(attribute: str, bits: int, missing: Missing = Missing.NEVER) -> Number:
+    """VALUE; a range compares no number here."""
+    return Number(attribute, bits, lambda words: (Values.only(int(words)), (1 << bits) - 1), missing)
 
 
 def below(attribute: str, bits: int) -> Number:

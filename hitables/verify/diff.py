@@ -160,6 +160,9 @@ def explained(
         if status not in (Status.EQUAL, Status.DIFFER):
             out.undecided.append(comparison.undecided(status, packets))
             return []
+        if regions and comparison.tables.encoding.is_coarse:
+            out.undecided.append(comparison.too_many_values(packets))
+            return []
         out.cut_off |= len(regions) >= most
         for region in regions:
             groups.setdefault(_explanation(region), []).append(region)

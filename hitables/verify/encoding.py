@@ -186,10 +186,13 @@ class Encoding:
     @property
     def is_coarse(self) -> bool:
         """Whether effects make more of some attribute than is followed."""
-        asked = {attribute.name: attribute for attribute in self.attributes if not attribute.unrelated}
         return any(
-            made.attribute in asked and made not in asked[made.attribute].made for made in self._assignments
-        ) or any(attribute.unrelated for attribute in self.attributes)
+            attribute.unrelated
+            or any(
+                made.attribute == attribute.name and made not in attribute.made for made in self._assignments
+            )
+            for attribute in self.attributes
+        )
 
     def made_by(self, effect: int, dim: int) -> Sequence[int]:
         """By cell of an attribute, the one that an effect makes of it."""

@@ -16,7 +16,7 @@ Users: portfolio.py, diff.py, and callers that need one engine alone (sflgen, te
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -243,6 +243,10 @@ class Comparison:
         done = (classes.index(packets) + self.tables.prover.share_done) / len(classes)
         return Undecided(WHY[status], self.table, self.chain, self.backend, done)
 
+    def too_many_values(self, packets: PacketClass) -> Undecided:
+        """The answer when a difference may be one of numbers that no packet has (Encoding.is_coarse)."""
+        return replace(self.undecided(Status.TOO_DEEP, packets), reason=TOO_MANY_VALUES)
+
     # ---- a region as a packet ----
 
     def draft(self, region: Region) -> Draft:
@@ -268,20 +272,9 @@ class Comparison:
             packets.offset_one,
             packets.cut_short,
             numbers_of(cells),
-            self._unrelated(cells),
             outcomes,
             rewrites,
         )
-
-    def _unrelated(self, cells: Mapping[tuple[Attribute, int], int]) -> dict[tuple[str, int], bool]:
-        """The truths of the matches whose facts are not known to be related."""
-        keys = self.tables.encoding.matches.tests.keys
-        truths: dict[tuple[str, int], bool] = {}
-        for (attribute, epoch), cell in cells.items():
-            for fact, ends in attribute.facts.items() if attribute.unrelated else ():
-                key, truth = keys[fact]
-                truths[key, epoch] = (ends[0] == cell) == truth
-        return truths
 
     def confirm(self, region: Region) -> Difference | Undecided:
         """The difference that a packet of *region* shows, as plain as possible.
@@ -294,7 +287,7 @@ class Comparison:
             if copied is not None:
                 return copied
             if self.tables.encoding.is_coarse:
-                return replace(self.undecided(Status.TOO_DEEP, region.packets), reason=TOO_MANY_VALUES)
+                return self.too_many_values(region.packets)
             packet = draft.packet()
             raise Disagreement(
                 "the prover finds a difference that semantics does not; this is a fault of hitables, "

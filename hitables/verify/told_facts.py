@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from hitables.ir.attributes import Attribute
+from hitables.ir.attributes import Attribute, behind_in_words
 from hitables.ir.fact import Fact
 
 Literal = tuple[str, bool]  # key of a match, and whether it holds
@@ -24,6 +24,12 @@ class AttributeWords:
             key, truth = keys[fact]
             cells = _bits(ends)
             cells_of[key, truth], cells_of[key, not truth] = cells, self._everything & ~cells
+        for fact, made, ends in attribute.behind:
+            key, truth = keys[fact]
+            key = behind_in_words(attribute.name, key if truth else f"! {key}", fact, made)
+            cells = _bits(ends)
+            cells_of.setdefault((key, True), cells)
+            cells_of.setdefault((key, False), self._everything & ~cells)
         self._literals = sorted(cells_of.items(), key=lambda each: each[1].bit_count())
         self._exact = {cells: literal for literal, cells in reversed(self._literals)}
 
@@ -36,6 +42,7 @@ class AttributeWords:
         parts: dict[Told, None] = {}
         while wanted:
             alike = self._alike(wanted & -wanted)
+            assert not alike & ~wanted, "the facts do not tell the cells from others"
             part = self._conjunction(alike)
             assert part is not None, "the facts do not tell a cell from the others"
             parts[part] = None

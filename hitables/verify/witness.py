@@ -48,7 +48,6 @@ class Draft:
     """
     values  by field; all but MAC must be there, even if the packet will not have the field
     numbers  of attributes, by name and number of writes before; those of an ordinary packet are not given
-    facts   by key of a match and number of writes before: what is no number of an attribute
     """
 
     family: Family
@@ -58,7 +57,6 @@ class Draft:
     offset_one: bool = False
     cut_short: bool = False
     numbers: Mapping[tuple[str, int], int] = field(default_factory=dict)
-    facts: Mapping[tuple[str, int], bool] = field(default_factory=dict)
     outcomes: Mapping[tuple[str, int], Outcome] = field(default_factory=dict)
     rewrites: Mapping[tuple[Field, int], int] = field(default_factory=dict)
 
@@ -97,7 +95,10 @@ class Draft:
             self.cut_short,
         )
         answers = Answers(
-            dict(self.facts), dict(self.outcomes), dict(self.rewrites), dict(self.numbers), closed=True
+            outcomes=dict(self.outcomes),
+            rewrites=dict(self.rewrites),
+            numbers=dict(self.numbers),
+            closed=True,
         )
         return answers.given_by(packet)
 

@@ -37,8 +37,8 @@ COMPARED = [
     (V4, HOOKS, ("ttl --ttl-lt 9", "ttl --ttl-eq 3", "ttl ! --ttl-eq 64", "ttl --ttl-gt 8", "ttl --ttl-lt 3")),
     (V6, HOOKS, ("hl --hl-lt 9", "hl --hl-eq 3", "hl ! --hl-eq 64", "hl --hl-gt 8", "hl --hl-lt 3")),
     (BOTH, HOOKS, ("tos --tos 0x10", "dscp --dscp 4", "tos ! --tos 0x10/0x10", "dscp ! --dscp-class EF", "tos --tos 3")),
-    (BOTH, OUT, ("owner --uid-owner 1234", "owner ! --uid-owner 0", "owner --uid-owner 0-1233")),
-    (BOTH, OUT, ("owner --gid-owner 99", "owner ! --gid-owner 0", "owner --gid-owner 0-98")),
+    (BOTH, OUT, ("owner --uid-owner 1234", "owner ! --uid-owner 0", "owner ! --uid-owner 1234")),
+    (BOTH, OUT, ("owner --gid-owner 99", "owner ! --gid-owner 0", "owner ! --gid-owner 99")),
     (V4, HOOKS, ("realm --realm 0", "realm ! --realm 1/3", "realm --realm 2/2")),
     (BOTH, HOOKS, ("pkttype --pkt-type unicast", "pkttype ! --pkt-type broadcast", "pkttype --pkt-type multicast")),
     *(

@@ -9,7 +9,7 @@ from hitables.ir import attributes, semantics
 from hitables.ir.packet_text import read_packet
 from hitables.verify import exact
 from hitables.verify.lint import NEVER
-from hitables.verify.question import Question, Undecided
+from hitables.verify.question import Difference, Equal, Question, Undecided
 
 ENGINES = ("exact", "diagrams", "sample")
 
@@ -101,9 +101,12 @@ def test_owners_are_related() -> None:
     def of(*rules: str) -> hitables.Program:
         return hitables.read("*filter\n" + "".join(f"-A OUTPUT {rule}\n" for rule in rules) + "COMMIT\n")
 
-    first = of("-m owner --uid-owner 0-99 -j ACCEPT", "-m owner --uid-owner 1000 -j DROP")
-    other = of("-m owner --uid-owner 1000 -j DROP", "-m owner --uid-owner 0-99 -j ACCEPT")
+    first = of("-m owner --uid-owner 99 -j ACCEPT", "-m owner --uid-owner 1000 -j DROP")
+    other = of("-m owner --uid-owner 1000 -j DROP", "-m owner --uid-owner 99 -j ACCEPT")
     assert hitables.check(first, other).result is hitables.Result.EQUAL
+    # In a user namespace the kernel maps the ends of a range, and compares with these.
+    parts = of("-m owner --uid-owner 0 -j DROP", "-m owner --uid-owner 1 -j DROP")
+    assert hitables.check(of("-m owner --uid-owner 0-1 -j DROP"), parts).result is hitables.Result.DIFFERENT
     all_owners = of("-m owner --uid-owner 0-4294967294 -j DROP")
     assert hitables.check(all_owners, of("-j DROP")).result is hitables.Result.DIFFERENT, (
         "no socket, no owner"
@@ -121,6 +124,44 @@ def test_numbers_that_the_cells_cannot_relate_are_no_proof_and_no_difference(
     assert isinstance(answer, Undecided) and "too many values" in answer.reason
     assert hitables.check(before, after, engine="diagrams").result is hitables.Result.EQUAL
     assert hitables.check(before, after).result is hitables.Result.EQUAL, "the other engine decides"
+
+
+def test_a_group_of_bits_that_is_not_followed_is_not_forgotten_behind_one_that_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(attributes, "MOST_MADE", 4)
+    made = [f"-j MARK --or-mark {1 << bit:#x}" for bit in range(6)]
+    before = read([*made, "-m mark --mark 0x3f/0x3f -j DROP", "-m mark --mark 0x80/0x80 -j ACCEPT"])
+    after = read([*made, "-j DROP"])
+    assert isinstance(exact.check(before, after, Question()), Undecided)
+    changes = hitables.diff(before, after)
+    assert not changes.regions and changes.undecided
+
+
+def test_many_marks_that_are_set_and_a_mask_are_related() -> None:
+    marks = [f"-m mark --mark {mark:#x} -j {'ACCEPT' if mark % 3 else 'DROP'}" for mark in range(1, 121)]
+    masked = "-m mark --mark 0x10000/0x10000 -j DROP"
+    made = [f"-s 10.0.{mark}.0/24 -j MARK --set-mark {mark:#x}" for mark in range(1, 121)]
+    before, after = read([*marks, masked, *made]), read([marks[1], marks[0], *marks[2:], masked, *made])
+    assert isinstance(exact.check(before, after, Question()), Equal)
+
+
+def test_without_a_number_for_its_facts_a_packet_is_no_witness(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attributes, "MOST_CELLS", 64)
+    bits = [
+        f"-m mark --mark {1 << bit:#x}/{1 << bit:#x} -j {('DROP', 'ACCEPT')[bit % 2]}" for bit in range(7)
+    ]
+    first = "-m mark --mark 0x0 -j ACCEPT"
+    assert isinstance(exact.check(read([first, *bits]), read(bits), Question()), Undecided)
+    found = exact.check(read([*bits[1:], first]), read([*bits, first]), Question())
+    assert isinstance(found, Difference) and found.answers is not None
+    assert found.answers.numbers["mark", 0] & 1, "a number for its facts"
+
+
+def test_diff_and_reach_tell_a_mark_before_a_rule_changed_it() -> None:
+    made = "-j MARK --or-mark 1"
+    before, after = read([made, "-m mark --mark 3/3 -j DROP"]), read([made, "-m mark --mark 1/1 -j DROP"])
+    assert {change.facts for change in hitables.diff(before, after).regions} == {(("mark 0x2/0x2", False),)}
 
 
 def test_lint_knows_that_no_packet_has_two_marks() -> None:

@@ -222,9 +222,10 @@ MATCHES = (
         reads="META",
         # With --suppl-groups neither matches a packet without a socket.
         complements="--uid-owner --gid-owner --socket-exists",
+        # The kernel maps both ends of a range: in a user namespace it may hold others than those between.
         numbers={
-            "--uid-owner": compare.span("uid", 32, "-", Missing.NEGATED),
-            "--gid-owner": compare.span("gid", 32, "-", Missing.NEGATED),
+            "--uid-owner": compare.single("uid", 32, Missing.NEGATED),
+            "--gid-owner": compare.single("gid", 32, Missing.NEGATED),
         },
         source="netfilter/xt_owner.c",
         form=Form(
