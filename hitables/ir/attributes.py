@@ -4,10 +4,13 @@ Idea: facts that look at disjoint bits of an attribute do not restrict each othe
 taken by itself.  Where all facts of a group compare the same bits, its values are cut at the ends of their
 intervals.  Otherwise an interval is a union of cubes (some bits have given values), and the bits are decided
 one by one, with the set of cubes that still may hold: few sets are met, as most bits are in few masks.
+A fact behind targets that keep some bits is a fact about the value before them, with cubes of its own; so
+what a target makes of the values of a cell is in one cell, too.
 
-Invariant: two values are in one cell only if the same facts hold for both; no cell is empty.  A group
+Invariant: two values are in one cell only if the same facts hold for both, whatever targets made of them; no
+cell is empty.  Targets that would make more than MOST_MADE facts of one are not in `Attribute.made`; a group
 with more than MOST_CELLS sets of cubes has an attribute for each of its facts instead, as if these were not
-related.
+related.  Encoding.is_coarse says so.
 
 Users: verify/match_table.py, simulate.
 """
