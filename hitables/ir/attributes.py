@@ -31,7 +31,6 @@ MOST_MADE = 64  # assignments that follow from those of the rules, one after the
 MOST_HELD = 1 << 22  # facts that are held against cells
 Cube = tuple[int, int]  # value, and the bits that must have it
 Made = tuple[int, int]  # bits that are kept, then bits that are flipped
-_SAME: Made = -1, 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +149,7 @@ def _cut(mask: int, facts: list[Fact], making: list[Assignment]) -> list[Attribu
     if all(fact.mask == mask for fact in facts):
         return [_cut_at_ends(name, mask, facts, making if in_row is not None else [])]
     for followed in (making, []) if in_row is not None else ([],):
-        attribute = _cut_by_cubes(name, mask, facts, followed, [_SAME])
+        attribute = _cut_by_cubes(name, mask, facts, followed, [(mask, 0)])
         if attribute is not None:
             return [attribute]
     return _unrelated(facts)
@@ -159,18 +158,16 @@ def _cut(mask: int, facts: list[Fact], making: list[Assignment]) -> list[Attribu
 def _in_row(mask: int, making: list[Assignment]) -> list[Made] | None:
     """What assignments, one after the other, make of the bits of *mask*, if some of these bits remain.
 
-    None: too much.
+    The first is that of no assignment.  None: there are more than MOST_MADE.
     """
-    found = dict.fromkeys([_SAME])
-    waiting = [(mask, 0)]
+    found: dict[Made, None] = {(mask, 0): None}
+    waiting = list(found)
     steps = dict.fromkeys((each.keep & mask, each.flip & mask) for each in making)
-    seen = {(mask, 0)}
     while waiting:
         keep, flip = waiting.pop()
         for more, other in steps:
             after = keep & more, flip & more ^ other
-            if after not in seen and after[0]:
-                seen.add(after)
+            if after not in found and after[0]:
                 found[after] = None
                 waiting.append(after)
                 if len(found) > MOST_MADE:

@@ -1,7 +1,7 @@
 """Options that compare a number of the packet, or make one: which number, and which of its values.
 
-An option that compares reads its value in canonical words (`canonical.py`), by the kernel's source: which bits are
-compared, and what a packet without the number (no conntrack entry, no socket) matches.  The rows of
+They read their value in canonical words (`canonical.py`), by the kernel's source: which bits are compared or
+written, and what a packet without the number (no conntrack entry, no socket) matches.  The rows of
 `extensions/` name them.
 """
 

@@ -46,7 +46,7 @@ _DOCUMENTATION = {  # addresses for examples: RFC 5737, RFC 3849
 @dataclass(frozen=True)
 class Draft:
     """
-    values  by field; all but MAC must be there, even if the packet will not have the field
+    values   by field; all but MAC must be there, even if the packet will not have the field
     numbers  of attributes, by name and number of writes before; those of an ordinary packet are not given
     """
 

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "search.h"
+#include "sort.h"
 
 enum { LONG = 128, OFTEN = 8, AXES = 4, LEAF = 8, DEEPEST = 200 };
 enum { MOST_FOUND = 8 }; /* one in so many rules: with more, reading all takes no longer */
@@ -289,12 +290,6 @@ static bool sought_of(const struct residual *r, const struct chain_index *index,
     return narrow;
 }
 
-static int by_number(const void *a, const void *b)
-{
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return (x > y) - (x < y);
-}
-
 static uint32_t search(const struct chain_index *index, const struct sought *sought, uint32_t start,
                        uint32_t *rules)
 {
@@ -319,7 +314,7 @@ static uint32_t search(const struct chain_index *index, const struct sought *sou
             rules[found++] = start + rule;
         }
     }
-    qsort(rules, found, sizeof *rules, by_number);
+    qsort(rules, found, sizeof *rules, compare_u32);
     return found;
 }
 

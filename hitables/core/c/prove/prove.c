@@ -11,21 +11,11 @@
  */
 #include "prove_internal.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum { CLOCK_EVERY = 64 }; /* steps between looks at the clock */
 
 /* ---- regions ---- */
-
-static bool set_region(struct prover *p, uint32_t dim, const struct set *set)
-{
-    if (!prover_grow(p, (void **)&p->log, &p->log_room, p->log_n + 1, sizeof *p->log))
-        return false;
-    p->log[p->log_n++] = (struct past_set){dim, p->epoch[dim], p->r.region[dim], NONE};
-    p->r.region[dim] = set;
-    return true;
-}
 
 static void put_back(struct prover *p, size_t log_n)
 {
@@ -258,7 +248,7 @@ static enum prove_status cut(struct prover *p, struct residual_list *a, struct r
     *left = outside->n != 0;
     r->top = *left ? kept : top;
     if (status == PROVE_EQUAL && *left) {
-        if (!set_region(p, dim, outside))
+        if (!prover_set_region(p, dim, outside))
             return PROVE_NO_MEMORY;
         a->n = residual_filter(r, a, a->v, dim);
         b->n = residual_filter(r, b, b->v, dim);
@@ -279,87 +269,11 @@ static void look_again(struct prover *p, struct residual_list *list)
     list->n = residual_filter(&p->r, list, list->v, ALL_DIMS);
 }
 
-static int by_number(const void *a, const void *b)
-{
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return (x > y) - (x < y);
-}
-
-/* What the effect makes of a dimension: n, and n coordinates (struct prove_input); NULL: not known. */
-static const uint32_t *map_of(const struct prover *p, uint32_t effect, uint32_t dim)
-{
-    if (!p->follows || effect == NONE)
-        return NULL;
-    const struct prove_input *in = &p->r.in;
-    for (uint32_t at = in->effect_start[effect]; at < in->effect_start[effect + 1];
-         at += 2 + in->effect_maps[at + 1])
-        if (in->effect_maps[at] == dim)
-            return in->effect_maps + at + 1;
-    return NULL;
-}
-
-/* The coordinates that *map* makes of a set, on the scratch stack; NULL when memory is exhausted. */
-static struct set *image(struct prover *p, const struct set *from, const uint32_t *map)
-{
-    if (map[0] == 1) {
-        struct set *one = residual_push(&p->r, sizeof *one + 2 * sizeof *one->ends);
-        if (one)
-            one->n = 1, one->ends[0] = one->ends[1] = map[1];
-        return one;
-    }
-    size_t count = 0, n = 0, runs = 0;
-    for (uint32_t i = 0; i < from->n; i++)
-        count += from->ends[2 * i + 1] - from->ends[2 * i] + 1;
-    if (!prover_grow(p, (void **)&p->made, &p->made_room, count, sizeof *p->made))
-        return NULL;
-    uint32_t *made = p->made;
-    for (uint32_t i = 0; i < from->n; i++)
-        for (uint32_t each = from->ends[2 * i]; each <= from->ends[2 * i + 1]; each++)
-            if (!n || map[1 + each] != made[n - 1])
-                made[n++] = map[1 + each];
-    qsort(made, n, sizeof *made, by_number);
-    for (size_t i = 0; i < n; i++)
-        runs += !i || made[i] > made[i - 1] + 1;
-    struct set *set = residual_push(&p->r, sizeof *set + 2 * runs * sizeof *set->ends);
-    if (!set)
-        return NULL;
-    set->n = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (set->n && made[i] <= set->ends[2 * set->n - 1] + 1)
-            set->ends[2 * set->n - 1] = made[i];
-        else
-            set->ends[2 * set->n] = set->ends[2 * set->n + 1] = made[i], set->n++;
-    }
-    return set;
-}
-
-/* These states are written, by an effect or (NONE) a match: dimensions that depend on them have the values
- * that the effect makes of them, or may have any value from now on. */
-static enum prove_status write_states(struct prover *p, uint32_t writes, uint32_t effect)
-{
-    for (uint32_t dim = 0; dim < p->r.in.dims && writes; dim++) {
-        uint32_t changed = p->r.in.dim_states[dim] & writes;
-        if (!changed || (dim < FIELDS && p->r.class.frozen >> dim & 1))
-            continue;
-        const uint32_t *map = map_of(p, effect, dim);
-        struct set *set = map ? image(p, p->r.region[dim], map) : prover_whole(p, dim);
-        if (!set ||
-            !prover_grow(p, (void **)&p->history, &p->history_room, p->history_n + 1, sizeof *p->history))
-            return PROVE_NO_MEMORY;
-        p->history[p->history_n++] =
-            (struct past_set){dim, p->epoch[dim], p->r.region[dim], map ? effect : NONE};
-        if (!set_region(p, dim, set))
-            return PROVE_NO_MEMORY;
-        p->epoch[dim] += (uint32_t)__builtin_popcount(changed);
-    }
-    return PROVE_EQUAL;
-}
-
 /* Apply the effect at both heads. */
 static enum prove_status happen(struct prover *p, struct residual_list *a, struct residual_list *b)
 {
     size_t history_n = p->history_n;
-    enum prove_status status = write_states(p, guarded_at(p, a, 0)->writes, guarded_at(p, a, 0)->arg);
+    enum prove_status status = prover_write(p, guarded_at(p, a, 0)->writes, guarded_at(p, a, 0)->arg);
     if (status != PROVE_EQUAL)
         return status;
     drop_head(a);
@@ -408,7 +322,7 @@ static enum prove_status ask(struct prover *p, struct residual_list *a, struct r
     p->outcomes[p->outcomes_n] = key;
     p->outcomes[p->outcomes_n + 1] = 0;
     p->outcomes_n += 2;
-    enum prove_status status = write_states(p, guarded_at(p, a, 0)->changes, NONE);
+    enum prove_status status = prover_write(p, guarded_at(p, a, 0)->changes, NONE);
     if (status != PROVE_EQUAL)
         return status;
     size_t top = p->r.top;

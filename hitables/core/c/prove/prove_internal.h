@@ -52,10 +52,17 @@ struct prover {
 bool prover_grow(struct prover *p, void **array, size_t *room, size_t needed, size_t size);
 /* All of a dimension, on the scratch stack; NULL when memory is exhausted. */
 struct set *prover_whole(struct prover *p, uint32_t dim);
+/* The region of a dimension from now on; the former one is restored behind the frame.  False when memory is
+ * exhausted. */
+bool prover_set_region(struct prover *p, uint32_t dim, const struct set *set);
 /* Seconds of a monotonic clock. */
 double prover_clock(void);
 /* Seconds of the processor time of this process. */
 double prover_processor_clock(void);
+
+/* writes.c: these states are written, by an effect or (NONE) a match.  Dimensions that depend on them have
+ * the values that the effect makes of them, or may have any value from now on. */
+enum prove_status prover_write(struct prover *p, uint32_t writes, uint32_t effect);
 
 /* prove.c: prove the lists equal in the current region, which is restored afterwards.  weight: the share
  * of the run's packets that the region counts for; deep: frames around this one. */

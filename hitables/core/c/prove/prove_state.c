@@ -47,3 +47,12 @@ struct set *prover_whole(struct prover *p, uint32_t dim)
     }
     return set;
 }
+
+bool prover_set_region(struct prover *p, uint32_t dim, const struct set *set)
+{
+    if (!prover_grow(p, (void **)&p->log, &p->log_room, p->log_n + 1, sizeof *p->log))
+        return false;
+    p->log[p->log_n++] = (struct past_set){dim, p->epoch[dim], p->r.region[dim], NONE};
+    p->r.region[dim] = set;
+    return true;
+}
