@@ -100,13 +100,17 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class BackendReplay:
-    """The replay in one backend, with the observations *before* and *after* if the packet was sent."""
+    """The replay in one backend, with the observations *before* and *after* if the packet was sent.
+
+    *by_chance*: the packet may have been asked a question that chance answers, otherwise the next time.
+    """
 
     backend: Backend
     finding: Finding
     reason: str
     before: Observation | None = None
     after: Observation | None = None
+    by_chance: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,8 +298,8 @@ class _Case:
     def _ask(self, namespace: Namespace, backend: Backend) -> BackendReplay:
         """The replay under *backend*, repeated while chance decides."""
         result = self._try(namespace, backend)
-        for _ in range(TRIES if self._throws_dice() else 0):
-            if result.finding is not Finding.NOT_REALISABLE or result.before is None:
+        for _ in range(TRIES):
+            if result.finding is not Finding.NOT_REALISABLE or not result.by_chance:
                 break
             result = self._try(namespace, backend)
         return result
@@ -327,7 +331,9 @@ class _Case:
             uncertain = next(filter(None, (_may_end(execution.walk) for execution in all_ways)), "")
             if uncertain:
                 reason = f"the semantics leaves open whether {uncertain} ends the traversal"
-                return BackendReplay(backend, Finding.NOT_REALISABLE, reason, was, now)
+                return BackendReplay(
+                    backend, Finding.NOT_REALISABLE, reason, was, now, self._throws_dice(all_ways)
+                )
             says = f"{name}: the kernel did not do what the program means ({all_ways[0].walk.verdict})"
             return BackendReplay(backend, Finding.CONTRADICTED, says, was, now)
         if any(self._differing((fitting[0], fitting[1]))):
@@ -339,7 +345,8 @@ class _Case:
             reason = f"the kernel's answers differ from the witness's: {named}"
         else:
             reason = f"in state {STATES[was.result.state]}, which the kernel gives it, both treat it alike"
-        return BackendReplay(backend, Finding.NOT_REALISABLE, reason, was, now)
+        dice = self._throws_dice(joined.from_iterable(fitting))
+        return BackendReplay(backend, Finding.NOT_REALISABLE, reason, was, now, dice)
 
     def _executions(self, packet: Packet, backend: Backend) -> tuple[list[Execution], list[Execution]]:
         fixed = [self._fixed(packet, table) for table in self.tables]
@@ -447,8 +454,10 @@ class _Case:
                 spent.append(int(values_of.get("--limit-burst", ("5",))[0]))
         return min(max(spent), MAX_ROUNDS)
 
-    def _throws_dice(self) -> bool:
-        return any(match.name == "statistic" for match in self.matches.values())
+    def _throws_dice(self, ways: Iterable[Execution]) -> bool:
+        """Whether chance answers a question of any of *ways*."""
+        chancy = {key for key, match in self.matches.items() if match.name == "statistic"}
+        return any(key in chancy for execution in ways for _, key, _ in execution.guessed)
 
     def _remembered(self, match: Match) -> bool:
         """Whether the witness needs an address in a list of `recent` beforehand."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,8 @@ import hitables
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program
 from hitables.ir.rule import Rule
+from hitables.kernel import replay as replaying
+from hitables.kernel.load_save import load
 from hitables.kernel.outcomes import FixedAnswers, executions
 from hitables.kernel.replay import Finding, replay
 from hitables.simulate.sampling import compare
@@ -159,6 +162,37 @@ def test_a_set_of_ports_cannot_be_filled_and_that_is_said() -> None:
     shown = replay(before, after, result(before, after))
     assert shown.finding is Finding.NOT_REALISABLE, shown.describe()
     assert "set --match-set bad src,dst" in shown.reason
+
+
+@pytest.mark.needs_kernel
+@pytest.mark.parametrize(
+    ("dice", "tries"), [("-A FORWARD", 1), ("-A INPUT -m connlabel --label 1", 1), ("-A INPUT", 4)]
+)
+def test_only_what_chance_decides_is_tried_again(
+    dice: str, tries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No packet has the label that the difference asks for, whatever the dice show."""
+    thrown = f"{dice} -m statistic --mode random --probability 0.5 -j LOG\n"
+    labelled = "-A INPUT -m connlabel --label 1 -j"
+    before, after = (read("filter", f"{thrown}{labelled} {verdict}") for verdict in ("ACCEPT", "DROP"))
+    difference = result(before, after, backends=(Backend.LEGACY,))
+    loads = []
+    for most in (0, 3):
+        count = 0
+
+        def counted(*words: Any) -> None:
+            nonlocal count
+            count += 1
+            load(*words)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(replaying, "TRIES", most)
+            patched.setattr(replaying, "load", counted)
+            shown = replay(before, after, difference, backends=(Backend.LEGACY,))
+        assert shown.finding is Finding.NOT_REALISABLE, shown.describe()
+        assert "connlabel --label 1" in shown.reason
+        loads.append(count)
+    assert loads[1] == tries * loads[0] > 0
 
 
 @pytest.mark.needs_kernel

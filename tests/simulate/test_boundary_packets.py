@@ -111,7 +111,7 @@ def test_predicates_on_the_path_to_a_rule_are_true_and_those_before_it_false() -
 def test_nearly_every_rule_is_reached_that_plain_packets_reach() -> None:
     """Plain packets are drawn by other code; many more of them."""
     plain = reached = 0
-    for seed in range(20):
+    for seed in range(12):
         rng = random.Random(seed)
         program = make_program(rng)
         points = points_of(program)
@@ -129,7 +129,7 @@ def test_nearly_every_rule_is_reached_that_plain_packets_reach() -> None:
                 matched = set(np.flatnonzero(hits).tolist())
                 plain += len(matched)
                 reached += len(matched & sampler.reached)
-    assert plain > 150
+    assert plain > 90
     assert reached >= 0.97 * plain
 
 

@@ -87,7 +87,7 @@ FLOOR = 0.95
 
 def test_one_edit_in_a_random_program_is_found() -> None:
     known = refuted = 0
-    for seed in range(examples(30)):
+    for seed in range(examples(20)):
         rng = random.Random(seed)
         before = make_program(rng)
         after = mutate(rng, before)
@@ -96,7 +96,7 @@ def test_one_edit_in_a_random_program_is_found() -> None:
             known += 1
             refuted += difference is not None
             assert difference is None or replay(difference, before, after) is not None
-    assert known >= 4
+    assert known >= 3
     assert refuted >= FLOOR * known
 
 

@@ -82,7 +82,7 @@ def comparable(before: Program, after: Program) -> bool:
 @pytest.mark.parametrize("rules", [6, 16])
 def test_engines_agree_on_programs_that_are_one_edit_apart(rules: int, question: Question) -> None:
     counts: Counter[bool] = Counter()
-    for seed in range(examples(30)):
+    for seed in range(examples(20)):
         rng = random.Random(seed)
         before = make_program(rng, rules=rules)
         after = mutate(rng, before)
@@ -95,7 +95,7 @@ def test_engines_agree_on_programs_that_are_one_edit_apart(rules: int, question:
         if isinstance(drawn, Difference) and drawn.packet is not None:
             assert all(differ.values()), (seed, drawn.describe())
         counts[all(differ.values())] += 1
-    assert min(counts[True], counts[False]) >= 5
+    assert min(counts[True], counts[False]) >= 3
 
 
 def small_pair(seed: int) -> tuple[Program, Program]:
@@ -119,7 +119,7 @@ def walks_of(seed: int) -> tuple[list[Both], bool]:
 @pytest.mark.parametrize("question", QUESTIONS, ids=["stricter", "exact", "verdicts"])
 def test_a_proof_agrees_with_trying_every_packet(question: Question) -> None:
     counts: Counter[bool] = Counter()
-    for seed in range(examples(200)):
+    for seed in range(examples(130)):
         before, after = small_pair(seed)
         if not comparable(before, after):
             continue
@@ -134,7 +134,7 @@ def test_a_proof_agrees_with_trying_every_packet(question: Question) -> None:
             else:
                 assert isinstance(answer, Difference) == (every is not None), (name, seed, every, answer)
         counts[every is not None] += 1
-    assert min(counts[True], counts[False]) >= 10, counts
+    assert min(counts[True], counts[False]) >= 6, counts
 
 
 @pytest.mark.parametrize("engine", ENGINES)

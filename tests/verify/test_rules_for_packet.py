@@ -19,14 +19,14 @@ pytestmark = pytest.mark.engine
 @pytest.mark.parametrize("axis", ["rules", "ipv6", "interfaces", "returns", "tables", "states", "decorated"])
 @pytest.mark.parametrize("backend", list(Backend))
 def test_a_packet_meets_the_same_through_the_rules_near_it(axis: str, backend: Backend) -> None:
-    program = hitables.read(AXES[axis](400))
+    program = hitables.read(AXES[axis](250))
     matched = 0
     for table in program:
         chains = LongChains(table)
         for chain in table.chains:
             if chain.policy is None or len(chain.rules) < 2:
                 continue
-            batch = BoundarySampler(Interpreter(program, backend), table.name, chain.name).draw(300)
+            batch = BoundarySampler(Interpreter(program, backend), table.name, chain.name).draw(200)
             for packet in (batch.packet(at) for at in range(len(batch))):
                 whole = semantics.run(table, chain.name, packet, backend)
                 near = semantics.run(chains.of(packet), chain.name, packet, backend)
