@@ -74,6 +74,7 @@ def trace(
     from ..ir.packet import Backend
     from ..ir.packet_log import is_log_line, read_log_line
     from ..ir.packet_text import read_packet
+    from ..ir.unasked import unasked
     from ..report import trace as report
 
     program = read_program(file, family)
@@ -85,6 +86,8 @@ def trace(
     spelled = read_packet(packet, program.family)
     place = spelled.table, spelled.chain
     walk = trace_packet(program, packet, backend=backend)
+    for word in unasked(spelled.answers, program.table(spelled.table)):
+        click.echo(f"hitables: no match of table {spelled.table} asks for {word}", err=True)
     if is_json(form, as_json):
         document = report.as_json(walk, program.name, place, packet, Backend(backend), assumed, known)
         click.echo(json.dumps(document, indent=1))

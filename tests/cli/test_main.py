@@ -106,6 +106,35 @@ def test_trace_prints_every_rule_read_with_its_line(small: Path) -> None:
     run("trace", small, "--packet", "chain=INPUT src=999.1.1.1", status=2)
 
 
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("number=mrak=0x5", "number=mrak (did you mean mark?)"),
+        ('fact="mark --mark 5=yes"', "fact=mark --mark 5 (did you mean mark --mark 0x5?)"),
+        ('fact="! length --length 9=yes"', "fact=! length --length 9"),
+        ('outcome="limit --limit 5/s=yes"', "outcome=limit --limit 5/s (did you mean limit "),
+        ("number=mark=0x5", ""),
+        ('fact="mark --mark 0x5=no/1"', ""),
+    ],
+)
+def test_trace_tells_which_words_of_the_packet_nothing_asks_for(
+    word: str, message: str, tmp_path: Path
+) -> None:
+    rules = tmp_path / "asks.rules"
+    rules.write_text(
+        "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -m mark --mark 0x5 -j DROP\n"
+        "-A INPUT -m limit --limit 5/sec -j ACCEPT\nCOMMIT\n"
+    )
+    packet = "chain=INPUT src=10.0.2.9 dst=1.1.1.1 proto=udp sport=9 dport=3 "
+    told = [
+        line
+        for line in run("trace", rules, "--packet", packet + word).stderr.splitlines()
+        if "asks for" in line
+    ]
+    assert len(told) == bool(message)
+    assert not message or told[0].startswith(f"hitables: no match of table filter asks for {message}")
+
+
 @pytest.mark.parametrize("form", ["dot", "graphml", "svg"])
 def test_graph_draws_chains_and_trees(small: Path, tmp_path: Path, form: str) -> None:
     out = tmp_path / "out.rules"
