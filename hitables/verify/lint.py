@@ -16,6 +16,7 @@ Users: the command `hitables lint` and report/lint.py.
 
 from __future__ import annotations
 
+import functools
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -27,7 +28,7 @@ from hitables.ir.intervals import Values
 from hitables.ir.marker import is_marker
 from hitables.ir.packet import Backend
 from hitables.ir.program import Chain, Program, Table, check_names, with_undeclared_kept
-from hitables.ir.rule import Kind, Role, Rule
+from hitables.ir.rule import Ends, Kind, Role, Rule
 
 from .deadline import Deadline
 from .encoding import Encoding
@@ -337,11 +338,29 @@ class _TableLinter:
             return Flaw(NEVER, self.table.name, chain, line, why="its matches exclude each other")
         each, inside = first
         earlier = [at.chain.rules[index] for index in self._met(each, at, at.number, inside)]
-        ending = [rule for rule in earlier if _is_removable(rule)]
+        jumps = [
+            rule for rule in earlier if rule.enters
+        ]  # a match in a chain that only logs may drop a packet
+        ending = [rule for rule in earlier if self._may_decide(rule)] or jumps
         whole = [rule for rule in ending[-1:] if self._covers(rule, inside)]
         covering = whole or ending
         why = "" if covering else f"no packet that reaches {chain} can match it"
         return Flaw(NEVER, self.table.name, chain, line, tuple(rule.line for rule in covering), why)
+
+    def _may_decide(self, rule: Rule) -> bool:
+        """Whether it may keep a packet that it matches from the rules behind it."""
+        return rule.leaves or rule.enters in self._deciding
+
+    @functools.cached_property
+    def _deciding(self) -> set[str]:
+        """The chains in which the way of a packet may end."""
+        deciding: set[str] = set()
+        for name in self.reach.callees_first():
+            targets = [rule.target for rule in self.table[name].rules if rule.target is not None]
+            ends = any(each.kind is Kind.VERDICT and each.ends is not Ends.NEVER for each in targets)
+            if ends or any(each.enters and each.name in deciding for each in targets):
+                deciding.add(name)
+        return deciding
 
     def _covers(self, rule: Rule, inside: PacketSet) -> bool:
         holds = (
@@ -359,7 +378,7 @@ class _TableLinter:
         """Lines of the later rules of its chain that decide its packets instead."""
         for each, inside in self._possible(at):
             later = (at.chain.rules[index] for index in self._met(each, at, NONE, inside) if index > at.index)
-            return tuple(rule.line for rule in later if _is_removable(rule))
+            return tuple(rule.line for rule in later if self._may_decide(rule))
         return ()
 
 

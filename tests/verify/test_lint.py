@@ -80,6 +80,25 @@ def test_the_packets_that_callers_let_through_decide() -> None:
     assert flaw.why == "no packet that reaches services can match it"
 
 
+def test_a_chain_that_decides_nothing_covers_nothing() -> None:
+    chains = ":empty - [0:0]\n:logs - [0:0]\n:calls - [0:0]\n:drops - [0:0]\n"
+    rules = (
+        "-A INPUT -s 10.0.0.0/9 -j empty\n-A INPUT -s 10.0.0.0/9 -j logs\n-A INPUT -s 10.0.0.0/9 -j calls\n"
+        "-A INPUT -s 10.128.0.0/9 -j DROP\n-A INPUT -s 10.0.0.0/8 -p tcp -j ACCEPT\n"
+        "-A logs -p tcp -j RETURN\n-A logs -j LOG\n-A calls -j drops\n-A drops -j ACCEPT\n"
+    )
+    never = [flaw.covering for flaw in flaws(rules, chains=chains) if flaw.kind == NEVER]
+    assert never == [(11, 12)]
+
+
+def test_a_chain_that_only_logs_does_not_the_same_as_another() -> None:
+    rules = (
+        "-A INPUT -s 10.0.0.0/8 -j none\n-A INPUT -j logs\n-A none -s 11.0.0.0/8 -j DROP\n-A logs -j LOG\n"
+    )
+    found = summary(rules, chains=":none - [0:0]\n:logs - [0:0]\n")
+    assert (NOTHING, 7, ()) in found
+
+
 def test_a_rule_behind_one_that_covers_it_may_still_drop_malformed_packets() -> None:
     rules = (
         "-A INPUT -m conntrack --ctstate ESTABLISHED -j ACCEPT\n"
