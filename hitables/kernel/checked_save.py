@@ -7,7 +7,9 @@ there are compared with its contents here, rule by rule and byte by byte (conten
 Invariant: a text that `Reader.read` returns yields, when loaded, exactly the rules that the kernel had at
 one moment of the call (in legacy: each table at a moment of its own), except for chains that are left out.
 So a change between printing and comparing is harmless: it looks like a difference, and the reader starts
-again.
+again.  A difference is reported when it is there twice.  A rule that others take away and put back between
+printing and comparing, both times, is none: in nft it has another handle then, and in legacy the reader holds
+the lock the second time.
 """
 
 from __future__ import annotations
@@ -140,17 +142,19 @@ class Reader:
         before: object = None
         for _ in retries():
             self._awake()
-            text, failed = self._saved(counters)
-            output = parse_printed(text)
             with ExitStack() as stack:
-                # The first time, the namespace loads everything while we read the kernel; later only new
-                # rules.
-                first = not failed and not self._equal_rules and bool(output.tables)
-                loading = stack.enter_context(_Loading(self, output, output.all_rules())) if first else None
-                try:
-                    kernel = self._read_contents()
-                except LiveError as error:
-                    raise LiveError(f"{self.tool}-save: {failed}" if failed else str(error)) from error
+                with legacy_lock(before is not None and self.backend is Backend.LEGACY):
+                    text, failed = self._saved(counters)
+                    output = parse_printed(text)
+                    # The first time, the namespace loads everything while we read the kernel; later only new
+                    # rules, after the lock, which the tool takes there too.
+                    loading = None
+                    if before is None and not failed and not self._equal_rules and output.tables:
+                        loading = stack.enter_context(_Loading(self, output, output.all_rules()))
+                    try:
+                        kernel = self._read_contents()
+                    except LiveError as error:
+                        raise LiveError(f"{self.tool}-save: {failed}" if failed else str(error)) from error
                 if failed:
                     faults, left_out = self._refused(output, kernel, failed)
                 else:

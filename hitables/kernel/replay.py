@@ -316,11 +316,11 @@ class _Case:
                 backend, Finding.NOT_REALISABLE, f"the kernel does not take a rule set: {error}"
             )
         was, now = observations[0], observations[1]
+        possible = self._executions(self._seen(was.result.state), backend)
         missing = self._missing(observations)
         if missing:
-            return BackendReplay(backend, Finding.NOT_REALISABLE, missing, was, now)
-        seen = self._seen(was.result.state)
-        possible = self._executions(seen, backend)
+            dice = self._throws_dice(joined.from_iterable(possible))
+            return BackendReplay(backend, Finding.NOT_REALISABLE, missing, was, now, dice)
         fitting = [
             [execution for execution in side if _explains(execution.walk, one, table)]
             for side, one, table in zip(possible, observations, self.tables, strict=True)
@@ -331,9 +331,8 @@ class _Case:
             uncertain = next(filter(None, (_may_end(execution.walk) for execution in all_ways)), "")
             if uncertain:
                 reason = f"the semantics leaves open whether {uncertain} ends the traversal"
-                return BackendReplay(
-                    backend, Finding.NOT_REALISABLE, reason, was, now, self._throws_dice(all_ways)
-                )
+                dice = self._throws_dice(all_ways)
+                return BackendReplay(backend, Finding.NOT_REALISABLE, reason, was, now, dice)
             says = f"{name}: the kernel did not do what the program means ({all_ways[0].walk.verdict})"
             return BackendReplay(backend, Finding.CONTRADICTED, says, was, now)
         if any(self._differing((fitting[0], fitting[1]))):

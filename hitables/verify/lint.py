@@ -28,7 +28,7 @@ from hitables.ir.intervals import Values
 from hitables.ir.marker import is_marker
 from hitables.ir.packet import Backend
 from hitables.ir.program import Chain, Program, Table, check_names, with_undeclared_kept
-from hitables.ir.rule import Ends, Kind, Role, Rule
+from hitables.ir.rule import Kind, Role, Rule
 
 from .deadline import Deadline
 from .encoding import Encoding
@@ -338,10 +338,9 @@ class _TableLinter:
             return Flaw(NEVER, self.table.name, chain, line, why="its matches exclude each other")
         each, inside = first
         earlier = [at.chain.rules[index] for index in self._met(each, at, at.number, inside)]
-        jumps = [
-            rule for rule in earlier if rule.enters
-        ]  # a match in a chain that only logs may drop a packet
-        ending = [rule for rule in earlier if self._may_decide(rule)] or jumps
+        ending = [rule for rule in earlier if self._may_decide(rule)]
+        if not ending:  # a match of a chain that only logs may drop a packet
+            ending = [rule for rule in earlier if rule.enters]
         whole = [rule for rule in ending[-1:] if self._covers(rule, inside)]
         covering = whole or ending
         why = "" if covering else f"no packet that reaches {chain} can match it"
@@ -356,9 +355,7 @@ class _TableLinter:
         """The chains in which the way of a packet may end."""
         deciding: set[str] = set()
         for name in self.reach.callees_first():
-            targets = [rule.target for rule in self.table[name].rules if rule.target is not None]
-            ends = any(each.kind is Kind.VERDICT and each.ends is not Ends.NEVER for each in targets)
-            if ends or any(each.enters and each.name in deciding for each in targets):
+            if any(rule.is_final or rule.enters in deciding for rule in self.table[name].rules):
                 deciding.add(name)
         return deciding
 

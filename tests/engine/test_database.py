@@ -236,9 +236,7 @@ SETS = ["wustl/acl1_1K", "wustl/fw1_1K", "wustl/ipc1_1K", "classbench/acl3_1k"]
 @pytest.mark.parametrize("name", SETS)
 @pytest.mark.parametrize("plan", [plan for plan in PLANS if dims(plan)[0] <= 5 <= dims(plan)[1]])
 def test_whole_traces_of_public_sets_find_the_right_rules(plan: str, name: str, shared: Path) -> None:
-    few = (
-        engine.AlgorithmSpec.read(plan).inner is not None
-    )  # the algorithm inside searches the whole set, too
+    few = bool(engine.AlgorithmSpec.read(plan).inner)  # the algorithm inside searches the whole set, too
     rules, packets, answers = traced(shared / "rulesets", name, few)
     with engine.open(plan, rules) as db:
         assert (db.search(packets) == answers).all()
