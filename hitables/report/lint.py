@@ -41,7 +41,7 @@ def _finding(flaw: Flaw, program: Program) -> Finding:
     table = program.table(flaw.table)
     place = _place(flaw.line, flaw.chain, table, program.name)
     others = tuple(_place(line, flaw.chain, table, program.name) for line in flaw.covering[:MAX_LINES])
-    message = _message(flaw)
+    message = _message(flaw, table)
     text = [f"{program.name}:{flaw.line}: {message}", f"    {place.text}"]
     text += [f"    line {other.line}: {other.text}" for other in others]
     return Finding(
@@ -55,14 +55,17 @@ def _finding(flaw: Flaw, program: Program) -> Finding:
     )
 
 
-def _message(flaw: Flaw) -> str:
+def _message(flaw: Flaw, table: Table) -> str:
     lines = _lines(flaw.covering)
     if flaw.kind == UNREACHED:
         return f"chain {flaw.chain} is unreachable"
     if flaw.kind == EMPTY:
         return f"chain {flaw.why} is empty: entering it does nothing"
     if flaw.kind == NOTHING:
-        return "changes nothing: " + (f"{lines} would do the same" if lines else "the policy does the same")
+        if lines:
+            return f"changes nothing: {lines} would do the same"
+        behind = f"what follows chain {flaw.chain}" if table[flaw.chain].policy is None else "the policy"
+        return f"changes nothing: {behind} does the same"
     if lines:
         verb = "covers" if len(flaw.covering) == 1 else "cover"
         return "never matches: " + "; ".join(filter(None, (f"{lines} {verb} it", flaw.why)))

@@ -90,6 +90,16 @@ def test_lint_lists_rules_and_the_rules_that_cover_them(files: dict[str, str]) -
     assert "no useless rules (rules checked: 1)" in run("lint", files["tidy"], status=0).stdout
 
 
+def test_what_a_user_chain_need_not_do_is_not_done_by_a_policy(tmp_path: Path) -> None:
+    rules = tmp_path / "jail.rules"
+    rules.write_text(
+        "*filter\n:INPUT ACCEPT [0:0]\n:jail - [0:0]\n-A INPUT -p tcp -j jail\n-A INPUT -s 10.0.0.0/8 -j DROP\n"
+        "-A jail -s 192.0.2.9/32 -j REJECT\n-A jail -j RETURN\nCOMMIT\n"
+    )
+    first = run("lint", str(rules), status=1).stdout.splitlines()[0]
+    assert first == f"{rules}:7: changes nothing: what follows chain jail does the same"
+
+
 def report(command: str, form: str, files: dict[str, str]) -> Any:
     names = [files["before"], files["after"]] if command == "diff" else [files["before"]]
     return run(command, "--format", form, *names, status=1).stdout
