@@ -159,6 +159,8 @@ EXPLAINED = (
      "iptables-nft loads -m tcp behind ! -p tcp and tests the ports of other protocols; iptables-legacy refuses it"),
     ("strict", r"-h|-V", "iptables prints its help or version and ends: nothing is loaded"),
     ("strict", r"no table in this text", "nothing is loaded"),
+    ("strict", r"TCPMSS, with these options",
+     "of --clamp-mss-to-pmtu and --set-mss the last counts; a rule with both is held to the places of the first"),
     ("strict", r"-F behind rules", "iptables-legacy empties the chains, iptables-nft keeps the rules"),
     ("strict", r"binary data|COMMIT|this belongs to no option", "control characters: the text is no text"),
 )  # fmt: skip

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import permutations
 
 from hitables.ir.fields import Family
 from hitables.ir.program import BUILT_IN
@@ -245,9 +246,7 @@ def values(subject: Subject) -> Iterator[Text]:
     assert subject.extension is not None
     for option in _distinct(subject.extension.options).values():
         for family in _families(subject.name) if _is_address_option(option) else _families(subject.name)[:1]:
-            rest = re.sub(
-                rf' (! )?{option.name}( ("[^"]*"|[^-\s]\S*)){{{option.values}}}(?=\s|$)', "", subject.base()
-            )
+            rest = _without(subject.base(), option)
             if not subject.is_target:
                 rest = rest.removesuffix(" -j ACCEPT")
             for value in _samples(option) if option.values else [""]:
@@ -270,14 +269,20 @@ def values(subject: Subject) -> Iterator[Text]:
 
 
 def pairs(subject: Subject) -> Iterator[Text]:
-    """Each two options of an extension together."""
+    """Each two options of an extension together, in both orders, alone and behind those of its rule."""
     assert subject.extension is not None
-    options = list(_distinct(subject.extension.options).values())
+    options = _distinct(subject.extension.options).values()
+    base = subject.base() if subject.is_target else subject.base().removesuffix(" -j ACCEPT")
     family = _families(subject.name)[0]
-    for at, one in enumerate(options):
-        for other in options[at + 1 :]:
-            words = f"{subject.bare()} {_valid_words(subject.name, one)} {_valid_words(subject.name, other)}"
-            yield Text("pair", subject.name, family, subject.rule(words, family))
+    for one, other in permutations(options, 2):
+        words = f"{_valid_words(subject.name, one)} {_valid_words(subject.name, other)}"
+        yield Text("pair", subject.name, family, subject.rule(f"{subject.bare()} {words}", family))
+        rest = _without(_without(base, one), other)
+        yield Text("pair beside", subject.name, family, subject.rule(f"{rest} {words}", family))
+
+
+def _without(words: str, option: Option) -> str:
+    return re.sub(rf' (! )?{option.name}( ("[^"]*"|[^-\s]\S*)){{{option.values}}}(?=\s|$)', "", words)
 
 
 def surroundings(subject: Subject) -> Iterator[Text]:

@@ -18,8 +18,9 @@ from ..errors import HitablesError, InvalidOption
 from ..ir.fields import Family
 from ..ir.packet import Backend
 from ..ir.packet_text import read_packet
-from ..ir.program import Program
+from ..ir.program import Program, Table
 from ..ir.semantics import Walk, run
+from ..ir.unasked import unasked
 from ..verify.question import decided_by, show_rule
 from .memberships import answered
 
@@ -158,9 +159,24 @@ def must_refusals(
     return refusals
 
 
+def must_unasked(packets: Sequence[str], programs: Sequence[Program]) -> Iterator[str]:
+    """For each of *packets*: the words with an answer that no match of its table asks for, in any family."""
+    for packet in packets:
+        read_by = [program for program in programs if family_of(packet) in (program.family, None)]
+        if read_by:
+            spelled = read_packet(packet, read_by[0].family)
+            tables = (_table(program, spelled.table) for program in read_by)
+            for word in unasked(spelled.answers, filter(None, tables)):
+                yield f"--must {packet}: no match of table {spelled.table} asks for {word}"
+
+
+def _table(program: Program, name: str) -> Table | None:
+    return next((each for each in program if each.name == name), None)
+
+
 def _walk(program: Program, table: str, chain: str, packet: str, backend: Backend) -> Walk | None:
     """The packet's way through one chain; None if the program lacks it, so that the packet passes."""
-    content = next((each for each in program if each.name == table), None)
+    content = _table(program, table)
     if content is None or chain not in content:
         return None
     text = packet if "chain=" in packet else f"{packet} chain={chain}"

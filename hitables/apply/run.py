@@ -222,6 +222,8 @@ def _check_lockout(
     request: Request, ready: Sequence[Ready], session: lockout.Session | None, report: Report
 ) -> None:
     refusals = []
+    for word in lockout.must_unasked(request.must, [each.prepared.source for each in ready]):
+        report.tell(f"warning: {word}")
     for each in ready:
         prepared, family = each.prepared, each.kernel.family
 

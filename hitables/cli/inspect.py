@@ -86,7 +86,7 @@ def trace(
     spelled = read_packet(packet, program.family)
     place = spelled.table, spelled.chain
     walk = trace_packet(program, packet, backend=backend)
-    for word in unasked(spelled.answers, program.table(spelled.table)):
+    for word in unasked(spelled.answers, [program.table(spelled.table)]):
         click.echo(f"hitables: no match of table {spelled.table} asks for {word}", err=True)
     if is_json(form, as_json):
         document = report.as_json(walk, program.name, place, packet, Backend(backend), assumed, known)

@@ -10,9 +10,11 @@ from .program import Table
 from .rule import Role
 
 
-def unasked(answers: Answers, table: Table) -> list[str]:
-    """The words of a packet that no match of *table* asks for, each with the nearest that one does."""
-    matches = {match for chain in table.chains for rule in chain.rules for match in rule.matches}
+def unasked(answers: Answers, tables: Iterable[Table]) -> list[str]:
+    """The words of a packet that no match of *tables* asks for, each with the nearest that one does."""
+    matches = {
+        match for table in tables for chain in table.chains for rule in chain.rules for match in rule.matches
+    }
     constant = [match for match in matches if match.role is Role.CONSTANT]
     keys = {key for match in constant for key in (match.key, match.negates) if key}
     attributes = {match.number.attribute for match in constant if match.number is not None}

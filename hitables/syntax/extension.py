@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from ..ir.fields import Family
 from ..ir.rule import Ends, Role, Test
 from .access import UNKNOWN, Access, states
-from .canonical import Form
+from .canonical import Form, OptionUse
 from .numbers import Makes, Numbers
 from .value_checks import Check, check_of_kind
 
@@ -89,6 +89,7 @@ class Extension:
     beside            option -> the option that must accompany it
     family            the only family that has the extension
     check             refuses what the grammar cannot express, by a ValueError
+    check_in_order    the same, of options whose order has a meaning
     scopes            option, or "" for the extension itself -> where the kernel accepts it; the key may
                       name the option's value, too
     option_protocols  option, or "" for the extension itself -> the protocols of which -p must name one
@@ -118,6 +119,7 @@ class Extension:
     beside: Mapping[str, str] = field(default_factory=dict)
     family: Family | None = None
     check: Callable[[Uses, Family], None] | None = None
+    check_in_order: Callable[[Sequence[OptionUse], Family], None] | None = None
     scopes: Mapping[str, Scope] = field(default_factory=dict)
     option_protocols: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     access: Access = UNKNOWN
@@ -180,6 +182,7 @@ def match(
     option_scopes: Mapping[str, Scope] | None = None,
     option_protocols: Mapping[str, tuple[int, ...]] | None = None,
     check: Callable[[Uses, Family], None] | None = None,
+    check_in_order: Callable[[Sequence[OptionUse], Family], None] | None = None,
     reads: str = "",
     writes: str = "",
     writes_with: Mapping[str, str] | None = None,
@@ -207,6 +210,7 @@ def match(
         beside=dict(pair.split(">") for pair in beside.split()),
         family=family,
         check=check,
+        check_in_order=check_in_order,
         scopes=_scopes(scope, option_scopes),
         option_protocols=option_protocols or {},
         access=Access(states(reads), states(writes), written, source) if source else UNKNOWN,
@@ -232,6 +236,7 @@ def target(
     option_scopes: Mapping[str, Scope] | None = None,
     option_protocols: Mapping[str, tuple[int, ...]] | None = None,
     check: Callable[[Uses, Family], None] | None = None,
+    check_in_order: Callable[[Sequence[OptionUse], Family], None] | None = None,
     writes: str = "",
     writes_with: Mapping[str, str] | None = None,
     source: str = "",
@@ -251,6 +256,7 @@ def target(
         beside=dict(pair.split(">") for pair in beside.split()),
         family=family,
         check=check,
+        check_in_order=check_in_order,
         scopes=_scopes(scope, option_scopes),
         option_protocols=option_protocols or {},
         access=Access(frozenset(), states(writes), written, source) if source else UNKNOWN,

@@ -36,7 +36,8 @@ def accepts_alone(extension: Extension, name: str, negated: bool) -> bool:
     Most ports of a large rule set are such options, so this is asked before `check`, which costs more.
     """
     option = extension.options.get(name)
-    plain = not (extension.needed or extension.beside or extension.check or extension.family)
+    checked = extension.check or extension.check_in_order
+    plain = not (extension.needed or extension.beside or checked or extension.family)
     return plain and option is not None and not option.checks and (option.negatable or not negated)
 
 
@@ -61,11 +62,13 @@ def check(extension: Extension, uses: Sequence[OptionUse], family: Family) -> No
         by_option.setdefault(name, []).append((negated, words))
         first_use.setdefault(name, index)
     _check_groups(extension, first_use)
-    if extension.check is not None:
-        try:
+    try:
+        if extension.check is not None:
             extension.check(by_option, family)
-        except ValueError as error:
-            raise Refusal(str(error)) from None
+        if extension.check_in_order is not None:
+            extension.check_in_order(uses, family)
+    except ValueError as error:
+        raise Refusal(str(error)) from None
 
 
 def _check_groups(extension: Extension, first_use: dict[str, int]) -> None:

@@ -351,6 +351,14 @@ def test_packets_that_must_pass_are_tried(firewall: Firewall) -> None:
     firewall.apply(path, "--must", packet.format(5))
 
 
+def test_an_answer_that_no_match_asks_for_is_told(firewall: Firewall) -> None:
+    packet = "chain=INPUT in=lo src=10.5.0.9 dst=127.0.0.1 proto=udp sport=9 dport=1005 number={}=5"
+    path = firewall.file(office(more="-A INPUT -m mark --mark 7 -j ACCEPT\n"))
+    told = firewall.apply(path, "--must", packet.format("mrak")).stderr
+    assert "no match of table filter asks for number=mrak (did you mean mark?)" in told
+    assert "asks for" not in firewall.apply(path, "--must", packet.format("mark")).stderr
+
+
 def test_the_members_of_ipsets_are_let_in(firewall: Firewall) -> None:
     """The trace asks the kernel whether the session's addresses and ports are in the sets."""
     firewall.namespace.run(["ipset", "create", "admins", "hash:net"])

@@ -75,6 +75,13 @@ REFUSED = [
     ("-A INPUT -m hl --hl-eq 5 -j DROP", "IPv6 only", "hl"),
     ("-A INPUT -m recent --set --seconds 5 -j DROP", "cannot be combined with", "recent"),
     ("-A INPUT -m owner --uid-owner 0 -j DROP", "is not allowed in a chain that INPUT reaches", "owner"),
+    ("-A OUTPUT -m owner --suppl-groups --gid-owner 5 -j DROP", "needs --gid-owner in front of it", "owner"),
+    (
+        "-A INPUT -m policy --dir in --strict --proto esp --next -j DROP",
+        "element 2: --strict needs",
+        "policy",
+    ),
+    ("-A INPUT -m policy --dir in --strict --reqid 1" + " --next --reqid 1" * 4, "4 is the most", "policy"),
     ("-A INPUT -j MASQUERADE", "is not allowed in table filter", "MASQUERADE"),
     ("-A INPUT -j TCPMSS --set-mss 1400", "needs -p tcp", "TCPMSS"),
     (
@@ -107,6 +114,36 @@ def test_what_both_tools_refuse_is_refused_at_its_word(
             accepts.answer, [(f"iptables-{b}-restore", text, "") for b in ("legacy", "nft")]
         )
         assert all(answer[0] != accepts.LOADED for answer in answers), answers
+
+
+@pytest.mark.parametrize(
+    ("table", "family", "rule", "first", "second"),
+    [
+        ("filter", 6, "INPUT -m rt", "--rt-type 0", "--rt-0-res"),
+        ("filter", 6, "INPUT -m rt --rt-type 0", "--rt-0-addrs fe80::1", "--rt-0-not-strict"),
+        ("filter", 4, "OUTPUT -m owner", "--gid-owner 5", "--suppl-groups"),
+        (
+            "mangle",
+            4,
+            "INPUT -j HMARK --hmark-mod 4 --hmark-rnd 2",
+            "--hmark-src-prefix 8",
+            "--hmark-tuple src",
+        ),
+    ],
+)
+def test_options_are_taken_in_the_order_in_which_the_tools_take_them(
+    table: str, family: int, rule: str, first: str, second: str, namespace: Namespace
+) -> None:
+    for words, taken_by_all in ((f"{first} {second}", True), (f"{second} {first}", False)):
+        text = f"*{table}\n-A {rule} {words}\nCOMMIT\n"
+        tools = [accepts.TOOLS[Family(family), backend] for backend in ("legacy", "nft")]
+        answers = namespace.call(accepts.answer, [(tool, text, f"*{table}\nCOMMIT\n") for tool in tools])
+        assert [answer[0] == accepts.LOADED for answer in answers] == [taken_by_all] * 2, answers
+        if taken_by_all:
+            assert words.split()[0] in write(read(text, family=Family(family)))
+        else:
+            with pytest.raises(ParseError, match=r"in front of it|sets already"):
+                read(text, family=Family(family))
 
 
 @pytest.mark.parametrize(

@@ -150,30 +150,44 @@ def _check_contiguous(uses: Uses, family: Family) -> None:
         raise ValueError("--contiguous needs a --timestop that is earlier than --timestart")
 
 
-def _check_policy(uses: Uses, family: Family) -> None:
-    elements = [
-        name
-        for name in ("--reqid", "--spi", "--proto", "--mode", "--tunnel-src", "--tunnel-dst")
-        if name in uses
-    ]
-    if ("--pol", "none") in [(name, use[1][0]) for name in uses for use in uses[name] if name == "--pol"]:
-        if "--strict" in uses:
-            raise ValueError("--pol none and --strict exclude each other")
-        if "--next" in uses:
-            raise ValueError("--pol none and --next exclude each other")
-    for name in elements:
-        if "--next" not in uses and len(uses[name]) > 1:
-            raise ValueError(f"a second {name} without --next between them")
-    if "--strict" in uses and not elements:
-        raise ValueError("--strict needs --reqid, --spi, --tunnel-src, --tunnel-dst, --proto or --mode")
-    for _, value in uses.get("--proto", ()):
-        if spelt.protocol(value[0]) not in (50, 51, 108):
-            raise ValueError("--proto is esp, ah or ipcomp")
-    if "--next" not in uses and ("--tunnel-src" in uses or "--tunnel-dst" in uses):
-        # Nothing uses is mode transport.
-        inverted, mode = (False, ("transport",)) if "--mode" not in uses else uses["--mode"][0]
-        if inverted == (mode[0] == "tunnel"):
-            raise ValueError("--tunnel-src and --tunnel-dst need --mode tunnel")
+_OF_ELEMENT = ("--reqid", "--spi", "--proto", "--mode", "--tunnel-src", "--tunnel-dst")
+_MOST_ELEMENTS = 4
+
+
+def _check_policy(uses: Sequence[OptionUse], family: Family) -> None:
+    named = {use.option for use in uses}
+    if any(use.option == "--pol" and use.values[0] == "none" for use in uses):
+        for option in ("--strict", "--next"):
+            if option in named:
+                raise ValueError(f"--pol none and {option} exclude each other")
+    elements: list[dict[str, OptionUse]] = [{}]
+    for use in uses:
+        if use.option == "--next":
+            elements.append({})
+        elif use.option in _OF_ELEMENT:
+            if use.option in elements[-1]:
+                raise ValueError(f"a second {use.option} without --next between them")
+            elements[-1][use.option] = use
+    if len(elements) > _MOST_ELEMENTS:
+        raise ValueError(f"{len(elements)} elements; {_MOST_ELEMENTS} is the most")
+    for number, element in enumerate(elements, 1):
+        which = f"element {number}: " if len(elements) > 1 else ""
+        if "--strict" in named and not element:
+            raise ValueError(
+                f"{which}--strict needs --reqid, --spi, --tunnel-src, --tunnel-dst, --proto or --mode"
+            )
+        if "--proto" in element and spelt.protocol(element["--proto"].values[0]) not in (50, 51, 108):
+            raise ValueError(f"{which}--proto is esp, ah or ipcomp")
+        if "--tunnel-src" in element or "--tunnel-dst" in element:
+            mode = element.get("--mode")
+            if mode is None or mode.inverted == (mode.values[0] == "tunnel"):
+                raise ValueError(f"{which}--tunnel-src and --tunnel-dst need --mode tunnel")
+
+
+def _check_owner(uses: Sequence[OptionUse], family: Family) -> None:
+    options = [use.option for use in uses]
+    if "--suppl-groups" in options and "--gid-owner" not in options[: options.index("--suppl-groups")]:
+        raise ValueError("--suppl-groups needs --gid-owner in front of it")
 
 
 MATCHES = (
@@ -217,7 +231,7 @@ MATCHES = (
         "owner",
         "--uid-owner:user! --gid-owner:user! --socket-exists! --suppl-groups",
         need="--uid-owner --gid-owner --socket-exists",
-        beside="--suppl-groups>--gid-owner",
+        check_in_order=_check_owner,
         scope=scope("", "OUTPUT POSTROUTING"),
         reads="META",
         # With --suppl-groups neither matches a packet without a socket.
@@ -242,7 +256,7 @@ MATCHES = (
         need="--dir",
         beside="--next>--strict",
         option_scopes={"--dir in": ENTERING, "--dir out": LEAVING},
-        check=_check_policy,
+        check_in_order=_check_policy,
         reads="META",
         source="netfilter/xt_policy.c",
         form=Form(alone=_canonical_policy),

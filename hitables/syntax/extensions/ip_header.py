@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...ir.fields import Family
 from ...ir.rule import Role
 from .. import number_checks as numeric
 from .. import numbers as compare
 from .. import values as spelt
 from .. import writers as write
-from ..canonical import ABSENT, Form, Options
+from ..canonical import ABSENT, Form, Options, OptionUse
 from ..extension import Uses, match
 
 _MH_TYPES = (
@@ -66,13 +68,15 @@ def _canonical_dscp(options: Options, family: Family) -> None:
     write.renamed(options, "--dscp-class", "--dscp")
 
 
-def _check_routing(uses: Uses, family: Family) -> None:
-    if any(name in uses for name in ("--rt-0-res", "--rt-0-addrs", "--rt-0-not-strict")):
-        kinds = [numeric.integer(words[0])[0] for negated, words in uses.get("--rt-type", ()) if not negated]
-        if kinds != [0]:
-            raise ValueError("--rt-0-res, --rt-0-addrs and --rt-0-not-strict need --rt-type 0")
-        if "--rt-0-not-strict" in uses and "--rt-0-addrs" not in uses:
-            raise ValueError("--rt-0-not-strict needs --rt-0-addrs")
+def _check_routing(uses: Sequence[OptionUse], family: Family) -> None:
+    is_type_0 = has_addresses = False
+    for use in uses:
+        if use.option in ("--rt-0-res", "--rt-0-addrs", "--rt-0-not-strict") and not is_type_0:
+            raise ValueError(f"{use.option} needs --rt-type 0 in front of it")
+        if use.option == "--rt-0-not-strict" and not has_addresses:
+            raise ValueError("--rt-0-not-strict needs --rt-0-addrs in front of it")
+        is_type_0 |= use.option == "--rt-type" and not use.inverted and numeric.integer(use.values[0])[0] == 0
+        has_addresses |= use.option == "--rt-0-addrs"
 
 
 def _check_auth_header(uses: Uses, family: Family) -> None:
@@ -210,7 +214,7 @@ MATCHES = (
         "--rt-0-not-strict",
         role=Role.NAMED,
         family=Family.IPV6,
-        check=_check_routing,
+        check_in_order=_check_routing,
         reads="PAYLOAD",
         source="ipv6/netfilter/ip6t_rt.c",
         form=Form(

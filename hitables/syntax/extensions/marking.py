@@ -84,17 +84,22 @@ def _canonical_connmark(options: Options, family: Family) -> None:
         del options["--left-shift-mark"]
 
 
-def _canonical_hmark(options: Options, family: Family) -> None:
-    if "--hmark-tuple" not in options:
-        return
+def _of_hmark_tuple(word: str, family: Family) -> tuple[str, str]:
+    """The option for which this word of --hmark-tuple stands, and its value."""
     masks = {
         "ct": ("--hmark-tuple", "ct"), "src": ("--hmark-src-prefix", str(write.address_bits(family))),
         "dst": ("--hmark-dst-prefix", str(write.address_bits(family))), "sport": ("--hmark-sport-mask", "0xffff"),
         "dport": ("--hmark-dport-mask", "0xffff"), "proto": ("--hmark-proto-mask", "0xffff"),
         "spi": ("--hmark-spi-mask", "0xffffffff"),
     }  # fmt: skip
+    return masks[write.begun_name(masks, word)]
+
+
+def _canonical_hmark(options: Options, family: Family) -> None:
+    if "--hmark-tuple" not in options:
+        return
     for word in options.pop("--hmark-tuple")[1].split(","):
-        option, value = masks[write.begun_name(masks, word)]
+        option, value = _of_hmark_tuple(word, family)
         if options.setdefault(option, (False, value)) != (False, value):
             raise ValueError(f"{option} and --hmark-tuple exclude each other")
 
@@ -105,22 +110,22 @@ def _canonical_notrack(uses: Sequence[OptionUse], family: Family) -> str:
     return "--notrack"
 
 
-def _check_hmark(uses: Uses, family: Family) -> None:
-    if "--hmark-spi-mask" in uses and ("--hmark-sport-mask" in uses or "--hmark-dport-mask" in uses):
-        raise ValueError("--hmark-spi-mask and a port mask exclude each other")
-    masks = (
-        "src-prefix",
-        "dst-prefix",
-        "sport-mask",
-        "dport-mask",
-        "spi-mask",
-        "sport",
-        "dport",
-        "spi",
-        "proto-mask",
-        "tuple",
-    )
-    if not any(f"--hmark-{name}" in uses for name in masks):
+_HASHED = (
+    "src-prefix", "dst-prefix", "sport-mask", "dport-mask", "spi-mask", "sport", "dport", "spi", "proto-mask", "tuple",
+)  # fmt: skip
+
+
+def _check_hmark(uses: Sequence[OptionUse], family: Family) -> None:
+    by_tuple: set[str] = set()
+    for use in uses:
+        if use.option in by_tuple:
+            raise ValueError(f"{use.option} is what --hmark-tuple sets already")
+        if use.option == "--hmark-tuple":
+            by_tuple |= {_of_hmark_tuple(word, family)[0] for word in use.values[0].split(",") if word}
+    given = by_tuple | {use.option for use in uses}
+    if "--hmark-spi-mask" in given and not given.isdisjoint(("--hmark-sport-mask", "--hmark-dport-mask")):
+        raise ValueError("the SPI and ports exclude each other in --hmark-tuple and in masks")
+    if given.isdisjoint(f"--hmark-{name}" for name in _HASHED):
         raise ValueError("HMARK needs --hmark-tuple")
 
 
@@ -213,7 +218,7 @@ TARGETS = (
         "--hmark-dport-mask:u16 --hmark-sport:u16 --hmark-dport:u16 --hmark-spi-mask:u32 "
         "--hmark-spi:u32 --hmark-rnd:u32 --hmark-proto-mask:u16",
         need="--hmark-mod | --hmark-rnd",
-        check=_check_hmark,
+        check_in_order=_check_hmark,
         writes="MARK",
         source="netfilter/xt_HMARK.c",
         form=Form(
