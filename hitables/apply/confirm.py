@@ -7,11 +7,10 @@ reads the state before it acts.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..errors import HitablesError
+from ..errors import FileError, HitablesError
 from ..ir.fields import Family
 from ..ir.foreign import is_foreign
 from ..ir.packet import Backend
@@ -19,11 +18,12 @@ from . import guard as guards
 from . import texts
 from .connections import Connections, established
 from .drift import as_named
+from .in_force import InForce, in_force, places
 from .kernel import Kernel
 from .load import Change, Wanted, perform
 from .lockout import Session
 from .others import of_kernel
-from .store import ROLLED_BACK, Record, State, Store
+from .store import ROLLED_BACK, State, Store
 
 # ---- in the guard ----
 
@@ -41,10 +41,11 @@ def duty(folder: str, number: int, session: Session | None) -> guards.Duty:
 def is_waiting(folder: str, number: int) -> bool:
     """Whether record *number* waits for its confirmation; asked without the lock."""
     try:
-        waiting = Store(Path(folder).resolve(), -1).state().waiting
+        store = Store(Path(folder).resolve(), -1)
+        waiting = store.state().waiting
     except HitablesError:
         return True  # the file is being replaced, or the disk fails: look again
-    return waiting is not None and waiting.number == number
+    return not store.is_there or (waiting is not None and waiting.number == number)
 
 
 def confirmed_by_connection(folder: str, number: int, session: Session | None, seen: Connections) -> bool:
@@ -66,6 +67,9 @@ def guard_rolls_back(folder: str, number: int, why: str) -> None:
     """Load the old rules because of *why*, if record *number* still waits."""
     with Store.open(folder, wait=60.0) as store:
         state = store.state()
+        if not store.is_there:
+            store.log(f"{number}: cannot be taken back now: the state is missing")
+            raise HitablesError(f"{folder}: the state is missing")
         if state.waiting is None or state.waiting.number != number:
             return
         try:
@@ -82,9 +86,11 @@ def undo(store: Store, state: State, why: str) -> None:
     """Load what ran before the rule set that waits."""
     waiting = state.waiting
     assert waiting is not None
-    bring_back(store, store.record(waiting.before), store.record(waiting.number))
+    bring_back(store, in_force(store, waiting.before), in_force(store, waiting.number))
+    store.end_waiting(waiting.number)
     status = {**state.status, waiting.number: ROLLED_BACK}
-    store.set_state(replace(state, waiting=None, status=status))
+    with contextlib.suppress(FileError):  # the mark is gone, and says the same
+        store.set_state(replace(state, waiting=None, status=status))
     guards.stop_timer(waiting.number)
     store.log(f"{waiting.number}: taken back, because {why}; {waiting.before or 'nothing'} is loaded")
 
@@ -98,7 +104,7 @@ def confirm(folder: str, number: int | None = None, by: str = "") -> int:
         state = store.state()
         waiting = state.waiting
         if waiting is None or number not in (None, waiting.number):
-            last = max(state.status, default=0)
+            last = state.last_applied
             ended = f": rule set {last} is {state.status[last]}" if last else ""
             raise HitablesError(f"no rule set waits for its confirmation{ended}")
         if not waiting.until:
@@ -133,14 +139,19 @@ def roll_back(
             raise HitablesError(f"{folder}: there is no rule set before {current}")
         if wanted == current and waiting is not None:
             raise HitablesError(f"rule set {current} is loaded, and waits: hitables confirm")
-        backends = [store.record(each).backend for each in (wanted, current)]
-        if backends[0] != backends[1]:
+        then, now = in_force(store, wanted), in_force(store, current)
+        if then.record.backend != now.record.backend:
             raise HitablesError(
-                f"rule set {wanted} was loaded by iptables-{backends[0]}, and {current} by "
-                f"iptables-{backends[1]}: packets would pass both; apply the file of {wanted} with "
-                f"--backend {backends[1]} instead"
+                f"rule set {wanted} was loaded by iptables-{then.record.backend}, and {current} by "
+                f"iptables-{now.record.backend}: packets would pass both; apply the file of {wanted} with "
+                f"--backend {now.record.backend} instead"
             )
-        notes = bring_back(store, store.record(wanted), store.record(current))
+        notes = bring_back(store, then, now, everything=wanted == current)
+        notes += [
+            f"IPv{int(family)}, table {table}: rule set {wanted} does not have it; it stays as it is"
+            for family, table in places(now.record)
+            if (family, table) not in places(then.record)
+        ]
         if waiting is not None:
             state = replace(state, waiting=None, status={**state.status, waiting.number: ROLLED_BACK})
             guards.stop_timer(waiting.number)
@@ -149,30 +160,34 @@ def roll_back(
         return wanted, notes
 
 
-def bring_back(store: Store, record: Record, current: Record) -> list[str]:
-    """Load *record* in place of *current*; notes on the chains of others.
+def bring_back(store: Store, wanted: InForce, current: InForce, everything: bool = False) -> list[str]:
+    """Load *wanted* in place of *current*; notes on the chains of others.
 
-    Chains of others are those of either record's patterns, as they are now.  From then on *record* has the
-    patterns of both, so that `status` does not take these chains for changes, nor `status --repair` remove
-    them.
+    Tables that both have from the same record stay as they are, unless *everything* is to be loaded.  Chains
+    of others are those of the patterns of either, as they are now.  From then on the records of *wanted* have
+    the patterns of both, so that `status` does not take these chains for changes, nor `status --repair`
+    remove them.
     """
-    patterns = tuple(dict.fromkeys((*current.leave, *record.leave)))
+    now = places(current.record)
+    wanted = wanted.only(
+        [place for place, number in places(wanted.record).items() if everything or now.get(place) != number]
+    )
+    patterns = tuple(dict.fromkeys((*current.leave, *wanted.leave)))
     changes = []
-    for family, half in record.halves.items():
-        kernel = _kernel(family, record, [store.lock])
+    for family in Family:
+        half, loaded = wanted.half(family), current.half(family)
+        if half is None:
+            continue
+        kernel = Kernel(family, Backend(wanted.record.backend), [store.lock])
         tables = {
             **of_kernel(half.tables, lambda name: is_foreign(name, patterns)),
             **{table: texts.empty(table) for table in half.absent},
         }
-        loaded = current.halves.get(family)
         known = as_named(kernel.read(), loaded, patterns) if loaded is not None else {}
-        wanted = Wanted(tables, half.generated, known)
-        changes.append(Change(kernel, wanted, lambda name: is_foreign(name, patterns)))
+        to_load = Wanted(tables, half.generated, known)
+        changes.append(Change(kernel, to_load, lambda name: is_foreign(name, patterns)))
     perform(changes)
-    if set(patterns) != set(record.leave):
-        store.set_leave(record.number, patterns)
+    for part in wanted.parts:
+        if set(patterns) != set(part.leave):
+            store.set_leave(part.number, patterns)
     return [note for change in changes for note in change.merged.notes]
-
-
-def _kernel(family: Family, record: Record, handles: Sequence[int]) -> Kernel:
-    return Kernel(family, Backend(record.backend), handles)

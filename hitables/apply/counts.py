@@ -151,6 +151,23 @@ def carry(target: Chains, names: Collection[str], counts: dict[str, Count]) -> C
     }
 
 
+def counted_as(recorded: Tables, present: Tables) -> Tables:
+    """*recorded* with the counters that its rules and policies have in *present*; both have keys."""
+    counted: Tables = {}
+    for table, chains in recorded.items():
+        now = present.get(table, {})
+        zeroed = {
+            name: replace(
+                chain,
+                rules=tuple(replace(rule, count=NO_COUNT) for rule in chain.rules),
+                count=now[name].count if name in now else chain.count,
+            )
+            for name, chain in chains.items()
+        }
+        counted[table] = carry(zeroed, list(zeroed), sums(now, list(now)))
+    return counted
+
+
 def origins_of(tables: Tables) -> Origins:
     """The keys of *tables*."""
     return {

@@ -29,6 +29,7 @@ from ..ipc import close_all_but
 
 IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGPIPE,
            signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGTSTP, signal.SIGTTOU)  # fmt: skip
+_PAUSES = (0.5, 1, 2, 4, 8, 16, 32, *(60,) * 60)  # seconds, between attempts to roll back
 _POLL = 0.25  # seconds between two looks at the state
 _LATE = 5.0  # seconds by which the timer of systemd is later than the guard
 SYSTEMD = Path("/run/systemd/system")
@@ -128,7 +129,7 @@ def _watch(connection: socket.socket, duty: Duty) -> None:
 
 def _insist(roll_back: Callable[[str], None], why: str) -> None:
     """Roll back, and try again if that fails: another program may hold the lock."""
-    for pause in (0.5, 1, 2, 4, 8, 16, 32):
+    for pause in _PAUSES:
         try:
             roll_back(why)
             return

@@ -7,6 +7,7 @@ read by `kernel.checked_save`, which does not trust the tools.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -89,4 +90,7 @@ class Kernel:
             raise LiveError(f"{command[0]}: {error.strerror}") from error
         if tool.returncode:
             message = tool.stdout.decode("utf-8", "replace").strip() or "no message"
+            missing = re.search(r"Set (\S+) doesn't exist", message)
+            if missing:
+                message += f"\nCreate the ipset {missing[1]} first (ipset create), then try again"
             raise LiveError(f"{' '.join(command)}: exit status {tool.returncode}: {message}")

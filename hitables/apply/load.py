@@ -55,7 +55,7 @@ class Change:
         self._bodies: dict[tuple[str, str], str] = {}  # by table and visible chain
         self._staged: dict[tuple[str, str], list[str]] = {}  # by table and body: its rules
         self._grown: set[tuple[str, str]] = set()
-        self._read()
+        self.read()
         self.plans: dict[str, TablePlan] = {
             name: steps.plan(name, self._chains(name), chains, self._generated(name), self.merged.left[name])
             for name, chains in self.merged.tables.items()
@@ -76,6 +76,10 @@ class Change:
             name: tuple(plan.names.get(chain, chain) for chain in self._generated(name))
             for name, plan in self.plans.items()
         }
+
+    def not_ours_yet(self, table: str) -> frozenset[str]:
+        """The chains that this change has loaded, and that no packet reaches before it ends."""
+        return frozenset((*self.plans[table].staged, *(body for name, body in self._staged if name == table)))
 
     def stage(self) -> None:
         """Load the new chains, which no packet reaches."""
@@ -102,7 +106,7 @@ class Change:
         Chains of others may have come and gone since the change was planned.  Tables with more lines come
         first, since what separates two commits is the text of the second.
         """
-        self._read()
+        self.read()
         texts = []
         for name in self.plans:
             plan = self.plans[name] = self._flip_plan(name)
@@ -265,7 +269,7 @@ class Change:
 
     def faults(self) -> list[str]:
         """The own chains in the kernel that differ from those that were loaded."""
-        self._read()
+        self.read()
         faults = []
         for name, plan in self.plans.items():
             present = self._chains(name)
@@ -287,7 +291,8 @@ class Change:
             texts.append(steps.clean_text(name, gone, present, self.kernel.resets_policies))
         self.kernel.load("".join(texts))
 
-    def _read(self) -> None:
+    def read(self) -> None:
+        """Read the kernel again."""
         self.present = recognised(self.kernel.read(), self.wanted.known)
         self.merged = merge(self.wanted.tables, self.present, self.is_foreign)
 
@@ -298,15 +303,19 @@ class Change:
         return self.wanted.generated.get(table, ())
 
 
-def perform(changes: Sequence[Change]) -> float:
+def perform(changes: Sequence[Change], staged: Callable[[], None] = lambda: None) -> float:
     """Make all *changes*; the seconds between the first and the last visible commit, at most.
 
+    *staged* is called when the kernel was read before the first visible commit.
     LiveError if a tool refuses its text.  Some tables may then have their new rules and others the old ones,
     and the caller rolls back.
     """
     changes = [change for change in changes if not change.is_idle]
     for change in changes:
         change.stage()
+    for change in changes:
+        change.read()
+    staged()
     seconds = 0.0
     for attempt in range(_TRIES):
         seconds = _flip(changes)

@@ -9,10 +9,12 @@ not part of a packet are assumed not to hold, and are named in a refusal.
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from ..errors import HitablesError, InvalidOption
 from ..ir.fields import Family
@@ -66,8 +68,9 @@ class Session:
 
 
 def session_of(environment: Mapping[str, str]) -> Session | None:
-    """The session of SSH_CONNECTION in *environment*; None if there is none."""
-    words = environment.get("SSH_CONNECTION", "").split()
+    """The session that `ssh_connection` tells; None if there is none."""
+    connection = ssh_connection(environment)
+    words = connection.split()
     if not words:
         return None
     try:
@@ -82,9 +85,32 @@ def session_of(environment: Mapping[str, str]) -> Session | None:
         )
     except ValueError:
         raise InvalidOption(
-            f"SSH_CONNECTION={environment['SSH_CONNECTION']!r} is not CLIENT PORT SERVER PORT; unset it if "
+            f"SSH_CONNECTION={connection!r} is not CLIENT PORT SERVER PORT; unset it if "
             "this is no SSH session"
         ) from None
+
+
+def ssh_connection(environment: Mapping[str, str]) -> str:
+    """SSH_CONNECTION in *environment*, or "".
+
+    sudo and doas take it away; then it is that of the nearest process above this one that has it.
+    """
+    connection = environment.get("SSH_CONNECTION", "")
+    if connection or not environment.keys() & {"SUDO_USER", "DOAS_USER"}:
+        return connection
+    process = os.getppid()
+    while process > 1:
+        try:
+            variables = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+            status = Path(f"/proc/{process}/stat").read_text(errors="replace")
+        except OSError:
+            break
+        for variable in variables:
+            name, _, value = variable.partition(b"=")
+            if name == b"SSH_CONNECTION" and value:
+                return value.decode("ascii", "replace")
+        process = int(status.rpartition(")")[2].split()[1])  # its parent
+    return ""
 
 
 def _address(text: str) -> str:
@@ -137,9 +163,15 @@ def family_of(packet: str) -> Family | None:
 
 
 def check_must(packets: Sequence[str], families: Iterable[Family]) -> None:
-    """InvalidOption if one of *packets* cannot be read in any of *families*."""
+    """InvalidOption if one of *packets* cannot be read, or is of none of *families*."""
+    families = list(families)
     for packet in packets:
         family = family_of(packet) or min(families)
+        if family not in families:
+            raise InvalidOption(
+                f"--must: {packet}\nThis is a packet of IPv{int(family)}, and no rules of that family are "
+                "applied: give their file too, or leave the packet out"
+            )
         try:
             read_packet(packet, family)
         except HitablesError as error:

@@ -18,7 +18,9 @@ from . import boot_unit
 from .boot_files import Written, forget_boot, keep_for_boot, set_settings, settings_of
 from .boot_script import Access
 from .guard import SYSTEMD
+from .in_force import in_force
 from .kernel import Kernel
+from .lockout import ssh_connection
 from .others import own
 from .store import CONFIRMED, State, Store, for_boot
 from .texts import Tables
@@ -71,7 +73,8 @@ def persist(request: Request, tell: Callable[[str], None]) -> Persisted:
             raise HitablesError(
                 f"{folder}: no rule set is confirmed; hitables apply and hitables confirm first"
             )
-        record = store.record(state.confirmed)
+        force = in_force(store, state.confirmed)
+        record = force.record
         settings = settings_of(folder)
         access = request.access or settings.access or Access(ssh_ports())
         set_settings(folder, replace(settings, access=access))
@@ -81,7 +84,7 @@ def persist(request: Request, tell: Callable[[str], None]) -> Persisted:
         assert written is not None, "the settings have an access, so a generation is written"
         starter = _write_starter(request, folder, access)
         steps = _tried(folder, tell)
-        _note_what_is_left(written, settings_of(folder).backends, record.leave, state, tell)
+        _note_what_is_left(written, settings_of(folder).backends, force.leave, state, tell)
         store.log(f"{state.confirmed}: every boot loads it, or what is confirmed later")
     _check(steps)
     return Persisted(written, access, starter, steps)
@@ -120,7 +123,7 @@ def ssh_ports() -> tuple[int, ...]:
             env={**os.environ, "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"},
         )
         ports += [int(line[5:]) for line in done.stdout.splitlines() if line.startswith("port ")]
-    session = os.environ.get("SSH_CONNECTION", "").split()
+    session = ssh_connection(os.environ).split()
     if len(session) == 4 and session[3].isdecimal():
         ports.append(int(session[3]))
     return tuple(dict.fromkeys(ports)) or (22,)

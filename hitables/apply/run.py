@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from ..compiler.options import Options
 from ..errors import HitablesError, LiveError
@@ -28,8 +29,9 @@ from ..version import __version__
 from . import guard as guards
 from . import lockout, texts
 from .confirm import duty, undo
-from .counts import keyed, of_source, recognised
-from .drift import as_named, holds
+from .counts import counted_as, keyed, of_source, recognised
+from .drift import as_named, differences, holds
+from .in_force import InForce, beside, in_force, own_places
 from .kernel import Kernel
 from .load import Change, perform
 from .prepare import Found, Prepared, find, prepare
@@ -44,6 +46,8 @@ from .store import (
     boot_id,
 )
 from .texts import Tables
+
+_SHOWN = 5  # changes of others in a warning
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +105,12 @@ class Report:
 
     stage   the name of each stage as it begins
     tell    a message for the user
-    differ  is called with the families and the confirmed record before anything is loaded
+    differ  is called with the families and what is confirmed before anything is loaded
     """
 
     stage: Callable[[str], None] = lambda stage: None
     tell: Callable[[str], None] = lambda message: None
-    differ: Callable[[Sequence[Ready], Record | None], None] = lambda ready, loaded: None
+    differ: Callable[[Sequence[Ready], InForce | None], None] = lambda ready, loaded: None
 
 
 # ---- apply ----
@@ -132,11 +136,11 @@ def apply(request: Request, report: Report) -> Result:
             if request.dry_run:
                 pass
             elif state.confirmed:
-                _record_leave(request, store.record(state.confirmed), store)
+                _record_leave(request, ready, in_force(store, state.confirmed), store)
             else:
                 _record_as_is(request, ready, state, store)
             return Result.NOTHING
-        report.differ(ready, store.record(state.confirmed) if state.confirmed else None)
+        report.differ(ready, in_force(store, state.confirmed) if state.confirmed else None)
         _check_lockout(request, ready, session, report)
         if request.dry_run:
             return Result.WOULD_CHANGE
@@ -209,7 +213,7 @@ def _ready(request: Request, family: Family, state: State, store: Store, report:
 
 
 def _confirmed_half(state: State, store: Store, family: Family) -> Half | None:
-    return store.record(state.confirmed).halves.get(family) if state.confirmed else None
+    return in_force(store, state.confirmed).half(family) if state.confirmed else None
 
 
 def known_tables(found: Found, loaded: Half | None, patterns: Sequence[str]) -> Tables:
@@ -249,62 +253,125 @@ def _check_lockout(
 def _record_as_is(request: Request, ready: Sequence[Ready], state: State, store: Store) -> None:
     """The first apply of what is loaded already: it is recorded, so that later ones know it."""
     number = state.last + 1
-    state = store.add(state, _record(request, ready, number, 0), WAITING)
+    state = store.add(state, _record(request, ready, number, state, store), WAITING)
     store.confirm(state, number)
     store.log(f"{number}: confirmed, as it was loaded already")
 
 
-def _record_leave(request: Request, record: Record, store: Store) -> None:
+def _record_leave(request: Request, ready: Sequence[Ready], force: InForce, store: Store) -> None:
     """The rules are loaded already, and from now on other chains are left: status and rollback must know."""
-    patterns = patterns_of(request.leave)
-    if request.files.keys() != record.halves.keys():
-        patterns = tuple(dict.fromkeys((*record.leave, *patterns)))
-    if patterns != record.leave:
-        store.set_leave(record.number, patterns)
+    asked = {(each.kernel.family, table) for each in ready for table in each.prepared.wanted.tables}
+    for part in force.parts:
+        own = set(own_places(part))
+        patterns = patterns_of(request.leave)
+        if not own <= asked:
+            patterns = tuple(dict.fromkeys((*part.leave, *patterns)))
+        if own & asked and patterns != part.leave:
+            store.set_leave(part.number, patterns)
 
 
-def _record(request: Request, ready: Sequence[Ready], number: int, before: int) -> Record:
+def _record(request: Request, ready: Sequence[Ready], number: int, state: State, store: Store) -> Record:
+    """The record of what is about to be loaded."""
     halves = {
         each.kernel.family: Half(
             each.change.loaded(), each.change.generated(), each.prepared.text, each.prepared.file
         )
         for each in ready
     }
-    patterns = patterns_of(request.leave)
+    return _as_record(request, ready, halves, number, state, store, _options(request))
+
+
+def _as_record(
+    request: Request,
+    ready: Sequence[Ready],
+    halves: Mapping[Family, Half],
+    number: int,
+    state: State,
+    store: Store,
+    options: str = "",
+) -> Record:
+    base = store.record(state.confirmed) if state.confirmed else None
     backend = ready[0].kernel.backend.value
-    return Record(number, time.time(), backend, patterns, halves, before, _options(request))
-
-
-def _before(request: Request, ready: Sequence[Ready], state: State, store: Store) -> tuple[State, int]:
-    """The record of what runs now, which is written unless it is the confirmed one."""
     patterns = patterns_of(request.leave)
+    record = Record(number, time.time(), backend, patterns, halves, state.confirmed, options)
+    return replace(record, beside=beside(base, backend, own_places(record)))
+
+
+def _found(ready: Sequence[Ready]) -> dict[Family, Half]:
+    """What the kernel holds of the tables that change, as it was read last."""
     halves = {}
     for each in ready:
         tables = {
-            table: {name: chain for name, chain in chains.items() if name not in left}
-            for table, chains in each.known.items()
+            table: {name: chain for name, chain in chains.items() if name not in unseen}
+            for table, chains in each.change.present.items()
             if table in each.prepared.wanted.tables
-            for left in [each.change.merged.left[table]]
+            for unseen in [each.change.merged.left[table] | each.change.not_ours_yet(table)]
         }
         absent = tuple(table for table in each.prepared.wanted.tables if table not in tables)
         halves[each.kernel.family] = Half(tables, {}, each.found.text, "the kernel", absent)
-    if state.confirmed and _is_same(store.record(state.confirmed), halves, patterns):
-        return state, state.confirmed
+    return halves
+
+
+def _before(
+    request: Request, ready: Sequence[Ready], halves: Mapping[Family, Half], state: State, store: Store
+) -> tuple[State, int]:
+    """The record of *halves*, which run now; it is written unless they are what is confirmed.
+
+    Then the records of what is confirmed get the counters of now.
+    """
+    if state.confirmed:
+        force = in_force(store, state.confirmed)
+        if _is_same(force, halves, patterns_of(request.leave)):
+            places = [(family, table) for family, half in halves.items() for table in half.tables]
+            for part in force.only(places).parts:
+                for family, half in part.halves.items():
+                    store.set_tables(part.number, family, counted_as(half.tables, halves[family].tables))
+            return state, state.confirmed
     number = state.last + 1
-    record = Record(number, time.time(), ready[0].kernel.backend.value, patterns, halves, state.confirmed)
-    return store.add(state, record, FOUND), number
+    return store.add(state, _as_record(request, ready, halves, number, state, store), FOUND), number
 
 
-def _is_same(record: Record, halves: Mapping[Family, Half], patterns: Sequence[str]) -> bool:
-    """Whether *record* has all tables of *halves*, with the same rules."""
+def _is_same(force: InForce, halves: Mapping[Family, Half], patterns: Sequence[str]) -> bool:
+    """Whether *force* has all tables of *halves*, with the same rules."""
     for family, half in halves.items():
-        recorded = record.halves.get(family)
+        recorded = force.half(family)
         if recorded is None or half.absent or half.tables.keys() - recorded.tables.keys():
             return False
         same = replace(recorded, tables={table: recorded.tables[table] for table in half.tables})
         if not holds(half.tables, same, patterns):
             return False
     return True
+
+
+def _differ(now: Half, was: Half, patterns: Sequence[str]) -> bool:
+    """Whether the kernel has other rules *now*.  A table that did not exist may have been created, empty."""
+    tables = {table: was.tables.get(table) or texts.empty(table) for table in now.tables}
+    return not was.tables.keys() <= now.tables.keys() or not holds(now.tables, Half(tables), patterns)
+
+
+def _read_again(request: Request, ready: Sequence[Ready], state: State, store: Store, report: Report) -> None:
+    """Read what others changed while the rules were compiled, as a rollback must bring that back."""
+    patterns = patterns_of(request.leave)
+    for each in ready:
+        each.change.read()
+        now = _found([each])[each.kernel.family].tables
+        was = {
+            table: {
+                name: chain for name, chain in chains.items() if name not in each.change.merged.left[table]
+            }
+            for table in now
+            for chains in [each.known.get(table) or texts.empty(table)]
+        }
+        changed = list(differences(now, Half(was), patterns))
+        if changed:
+            family = each.kernel.family
+            each.found = find(each.kernel, patterns)
+            each.known = known_tables(each.found, _confirmed_half(state, store, family), patterns)
+            report.tell(
+                f"warning: IPv{int(family)}: the rules of the kernel changed while the new ones were "
+                f"prepared: {'; '.join(changed[:_SHOWN])}.  The new rules replace these too; hitables "
+                "rollback brings them back"
+            )
 
 
 def _load(
@@ -315,20 +382,39 @@ def _load(
     session: lockout.Session | None,
     report: Report,
 ) -> Result:
-    state, before = _before(request, ready, state, store)
+    _read_again(request, ready, state, store, report)
+    running = _found(ready)
+    state, before = _before(request, ready, running, state, store)
     number = state.last + 1
-    record = _record(request, ready, number, before)
+    record = replace(_record(request, ready, number, state, store), before=before)
     state = store.add(state, record, WAITING)
-    waiting = Waiting(number, before, 0.0, boot_id())
-    store.set_state(replace(state, waiting=waiting))
+    store.begin_waiting(number)
+    state = replace(state, waiting=Waiting(number, before, 0.0, boot_id()))
+    store.set_state(state)
     guard = guards.start(duty(request.folder, number, session if request.connection else None))
-    state = replace(state, waiting=replace(waiting, guard=guard.pid))
-    try:
+
+    def set_waiting(**values: Any) -> None:
+        nonlocal state
+        assert state.waiting is not None
+        state = replace(state, waiting=replace(state.waiting, **values))
         store.set_state(state)
+
+    def add_what_came_since() -> None:
+        """The new chains are staged: what others changed meanwhile belongs to the old rules, too."""
+        nonlocal state
+        halves = _found(ready)
+        if any(_differ(half, running[family], record.leave) for family, half in halves.items()):
+            late = state.last + 1
+            state = store.add(state, _as_record(request, ready, halves, late, state, store), FOUND)
+            store.set_before(number, late)
+            set_waiting(before=late)
+
+    try:
+        set_waiting(guard=guard.pid)
         if request.confirm:
             guards.start_timer(Path(request.folder), number, request.confirm + 60)
         report.stage("loading")
-        seconds = perform([each.change for each in ready])
+        seconds = perform([each.change for each in ready], add_what_came_since)
     except HitablesError as error:
         with deferred():
             undo(store, state, str(error))
@@ -342,12 +428,10 @@ def _load(
     report.tell(f"loaded as rule set {number}; all tables changed {how}")
     if not request.confirm and not request.check:
         return _confirm_now(store, state, guard)
-    until = time.time() + request.confirm
-    state = replace(state, waiting=replace(waiting, guard=guard.pid, until=until))
-    store.set_state(state)
-    guard.loaded(request.confirm)
+    set_waiting(until=time.time() + request.confirm)
     if request.check:
-        return _checked(request, store, state)
+        return _checked(request, store, state, guard)
+    guard.loaded(request.confirm)
     return Result.WAITING
 
 
@@ -362,23 +446,35 @@ def _confirm_now(store: Store, state: State, guard: guards.Guard) -> Result:
     return Result.CONFIRMED
 
 
-def _checked(request: Request, store: Store, state: State) -> Result:
-    """Run the command that decides."""
+def _checked(request: Request, store: Store, state: State, guard: guards.Guard) -> Result:
+    """Run the command that decides.  It may be a command of ours, so it runs without the lock."""
     assert state.waiting is not None
     number = state.waiting.number
-    limit = request.confirm or None
+    if request.confirm:
+        guard.loaded(request.confirm)  # else it waits until this process ends
+    store.close()
     try:
-        done = subprocess.run(request.check, shell=True, check=False, timeout=limit)
+        done = subprocess.run(request.check, shell=True, check=False, timeout=request.confirm or None)
         why = "" if done.returncode == 0 else f"it ended with exit status {done.returncode}"
     except subprocess.TimeoutExpired:
         why = f"it did not end within {request.confirm:g} s"
-    if why:
-        undo(store, state, f"the check failed: {why}")
-        raise HitablesError(
-            f"--check {request.check!r}: {why}; rule set {number} is taken back, and the old rules are loaded"
-        )
-    state = store.confirm(state, number)
-    guards.stop_timer(number)
-    store.log(f"{number}: confirmed by the check")
-    store.forget_old(state)
-    return Result.CONFIRMED
+    except BaseException:
+        guard.abandon()
+        raise
+    with Store.open(request.folder, wait=60.0) as again:
+        state = again.state()
+        waits = state.waiting is not None and state.waiting.number == number
+        if waits and why:
+            undo(again, state, f"the check failed: {why}")
+        elif waits:
+            state = again.confirm(state, number)
+            guards.stop_timer(number)
+            again.log(f"{number}: confirmed by the check")
+            again.forget_old(state)
+    guard.abandon()  # which has nothing to do any more
+    if state.confirmed == number:
+        return Result.CONFIRMED
+    why = why or "it ended when the rules were taken back already"
+    raise HitablesError(
+        f"--check {request.check!r}: {why}; rule set {number} is taken back, and the old rules are loaded"
+    )

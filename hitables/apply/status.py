@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -25,11 +26,12 @@ from .boot_files import boot_notes
 from .confirm import bring_back
 from .drift import differences
 from .hooks import others
+from .in_force import in_force
 from .kernel import Kernel
 from .others import merge
 from .prepare import Found, find
 from .steps import differ
-from .store import Half, Record, State, Store, boot_id
+from .store import CONFIRMED, Half, Record, State, Store, boot_id
 
 _SHOWN = 10
 
@@ -44,8 +46,10 @@ class Level(enum.IntEnum):
 
 @dataclass(slots=True)
 class Compared:
-    """One family.
+    """The tables of one family that one rule set has.
 
+    number     of the rule set; *file*: that it was made of
+    tables     their names; empty: they are all of the family that were applied
     differing  where rules differ
     changes    the packets that are treated otherwise; None if the rules are the same or not comparable
     trouble    why they are not comparable
@@ -54,6 +58,9 @@ class Compared:
     """
 
     family: Family
+    number: int
+    file: str
+    tables: tuple[str, ...] = ()
     differing: list[str] = field(default_factory=list)
     changes: Changes | None = None
     trouble: str = ""
@@ -82,31 +89,38 @@ def status(
     number = state.waiting.number if state.waiting else state.confirmed
     if not number:
         raise HitablesError(f"{store.folder}: no rule set was applied from here; hitables apply does that")
-    record = store.record(number)
+    force = in_force(store, number)
     result = Status(number)
     _note_waiting(state, result)
-    for family, half in record.halves.items():
-        tell(f"reading the kernel, IPv{int(family)}")
-        compared = _compare(record, family, half, timeout, tell)
-        result.compared.append(compared)
-        result.notes += (
-            f"chains of {program} are not those of rule set {number}: --repair loads those of the rule set; "
-            f"hitables apply {half.file} --leave {program} leaves them to {program}"
-            for program in compared.programs
-        )
-        level = Level.TROUBLE if compared.trouble else Level.DRIFT if compared.differing else Level.SAME
-        result.level = max(result.level, level)
+    families = Counter(family for part in force.parts for family in part.halves)
+    found: dict[Family, Found] = {}
+    for part in force.parts:
+        for family, half in part.halves.items():
+            if family not in found:
+                tell(f"reading the kernel, IPv{int(family)}")
+                found[family] = find(Kernel(family, Backend(part.backend)), force.leave)
+            compared = _compare(part, family, half, found[family], timeout, tell)
+            if families[family] > 1:
+                compared.tables = (*half.tables, *half.absent)
+            result.compared.append(compared)
+            result.notes += (
+                f"chains of {program} are not those of rule set {part.number}: --repair loads those of the "
+                f"rule set; hitables apply {half.file} --leave {program} leaves them to {program}"
+                for program in compared.programs
+            )
+            level = Level.TROUBLE if compared.trouble else Level.DRIFT if compared.differing else Level.SAME
+            result.level = max(result.level, level)
     if result.level is not Level.SAME:
         result.notes += boot_notes(store.folder, boot_id())
-    result.notes += others(record.halves, Backend(record.backend))
+    result.notes += others(families, Backend(force.record.backend))
     return result
 
 
 def _note_waiting(state: State, result: Status) -> None:
     waiting = state.waiting
     if waiting is None:
-        last = max(state.status, default=0)
-        if last and state.status[last] not in ("confirmed", "found"):
+        last = state.last_applied
+        if last and state.status[last] != CONFIRMED:
             result.notes.append(f"rule set {last}: {state.status[last]}")
         return
     rest = waiting.until - time.time()
@@ -123,10 +137,14 @@ def _note_waiting(state: State, result: Status) -> None:
 
 
 def _compare(
-    record: Record, family: Family, half: Half, timeout: float | None, tell: Callable[[str], None]
+    record: Record,
+    family: Family,
+    half: Half,
+    found: Found,
+    timeout: float | None,
+    tell: Callable[[str], None],
 ) -> Compared:
-    compared = Compared(family)
-    found = find(Kernel(family, Backend(record.backend)), record.leave)
+    compared = Compared(family, record.number, half.file)
     compared.differing = list(differences(found.tables, half, record.leave))
     if not compared.differing:
         return compared
@@ -154,8 +172,8 @@ def _programs_at_work(found: Found, half: Half, leave: Sequence[str]) -> list[st
     """The presets of which the kernel has chains that *half* lacks, or has with other rules."""
     programs = []
     for program in recognised(found.program, leave):
-        for table, chains in found.tables.items():
-            recorded = half.tables.get(table, {})
+        for table, recorded in half.tables.items():
+            chains = found.tables.get(table, {})
             own = {name: chain for name, chain in chains.items() if is_foreign(name, PRESETS[program])}
             if any(name not in recorded or differ(chain, recorded[name]) for name, chain in own.items()):
                 programs.append(program)
@@ -166,7 +184,9 @@ def _programs_at_work(found: Found, half: Half, leave: Sequence[str]) -> list[st
 def with_others(half: Half, found: Found, record: Record, family: Family) -> Program:
     """The source of *half*, one of *record*, with the chains of others that the kernel has now."""
     source = read(half.source, family=family, name=half.file) if half.source else None
-    tables = texts.of_program(source) if source is not None else half.tables
+    tables = half.tables
+    if source is not None:
+        tables = {name: chains for name, chains in texts.of_program(source).items() if name in half.tables}
     merged = merge(tables, found.tables, lambda name: is_foreign(name, record.leave))
     name = half.file if source is not None else f"rule set {record.number}"
     return texts.with_lines(read(texts.write(merged.tables), family=family, name=name), merged.tables)
@@ -188,8 +208,8 @@ def repair(store: Store) -> tuple[int, list[str]]:
         )
     if not state.confirmed:
         raise HitablesError(f"{store.folder}: no rule set is confirmed")
-    record = store.record(state.confirmed)
-    notes = bring_back(store, record, record)
+    force = in_force(store, state.confirmed)
+    notes = bring_back(store, force, force, everything=True)
     store.log(f"{state.confirmed}: loaded again by status --repair")
     return state.confirmed, notes
 

@@ -5,6 +5,7 @@
     0001/record.json       one rule set: when, from which files, by which options, and by family the rest:
     0001/loaded4, loaded6  the text as it was loaded, which a rollback loads again
     0001/source4, source6  the text that it was made of
+    0001/waits             there as long as it waits for its confirmation
     confirmed.rules, boot ...           what the next boot loads (boot_files.py)
     log                    a line for each thing that was done
 
@@ -69,6 +70,7 @@ class Record:
     leave    the patterns of foreign chains
     before   the record of what it replaced; 0: none
     options  what it was compiled with, and by which version
+    beside   tables that stayed in force: by family and table, the record that has it (in_force.py)
     """
 
     number: int
@@ -78,6 +80,7 @@ class Record:
     halves: Mapping[Family, Half]
     before: int = 0
     options: str = ""
+    beside: Mapping[Family, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,11 @@ class State:
     confirmed: int = 0
     waiting: Waiting | None = None
     status: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def last_applied(self) -> int:
+        """The last record that an apply has loaded; 0: none."""
+        return max((number for number, status in self.status.items() if status != FOUND), default=0)
 
 
 def for_boot(record: Record, with_source: bool) -> dict[Family, BootRules]:
@@ -173,11 +181,15 @@ class Store:
 
     # The state.
 
+    @property
+    def is_there(self) -> bool:
+        """Whether the folder has a state; the first apply writes it."""
+        return (self.folder / "state.json").exists()
+
     def state(self) -> State:
-        path = self.folder / "state.json"
-        if not path.exists():
+        if not self.is_there:
             return State()
-        data = self._json(path)
+        data = self._json(self.folder / "state.json")
         waiting = data["waiting"]
         state = State(
             data["last"],
@@ -185,10 +197,29 @@ class Store:
             Waiting(**waiting) if waiting else None,
             {int(number): status for number, status in data["status"].items()},
         )
-        if state.waiting and (state.waiting.boot != boot_id() or not state.waiting.guard):
-            status = {**state.status, state.waiting.number: ENDED}
-            state = replace(state, waiting=None, status=status)
+        waiting = state.waiting
+        if waiting and (waiting.boot != boot_id() or not waiting.guard):
+            state = replace(state, waiting=None, status={**state.status, waiting.number: ENDED})
+        elif waiting and not self._mark(waiting.number).exists():
+            state = replace(state, waiting=None, status={**state.status, waiting.number: ROLLED_BACK})
         return state
+
+    def begin_waiting(self, number: int) -> None:
+        """Mark record *number* as one that waits.
+
+        The mark is a file, because a file can be removed where the disk is full: what is taken back then must
+        not be confirmed afterwards.
+        """
+        with _system_errors(self._mark(number)):
+            self._mark(number).touch(mode=0o600)
+
+    def end_waiting(self, number: int) -> None:
+        """The record does not wait any more: its rules are confirmed or taken back."""
+        with _system_errors(self._mark(number)):
+            self._mark(number).unlink(missing_ok=True)
+
+    def _mark(self, number: int) -> Path:
+        return self._folder(number) / "waits"
 
     def set_state(self, state: State) -> None:
         waiting = state.waiting
@@ -217,6 +248,7 @@ class Store:
         status = {**state.status, number: CONFIRMED}
         state = replace(state, confirmed=number, waiting=None, status=status)
         self.set_state(state)
+        self.end_waiting(number)
         return state
 
     # Records.
@@ -245,6 +277,7 @@ class Store:
             "leave": list(record.leave),
             "before": record.before,
             "options": record.options,
+            "beside": {str(int(family)): dict(tables) for family, tables in record.beside.items()},
             "families": halves,
         }
         self._write(folder / "record.json", json.dumps(data) + "\n")
@@ -255,7 +288,7 @@ class Store:
     def record(self, number: int) -> Record:
         """The record *number*; HitablesError if there is none."""
         folder = self._folder(number)
-        if not (folder / "record.json").exists():
+        if not self.has(number):
             raise HitablesError(f"{self.folder}: there is no rule set {number}; hitables history lists them")
         data = self._json(folder / "record.json")
         halves = {}
@@ -275,12 +308,29 @@ class Store:
             halves,
             data["before"],
             data["options"],
+            {Family(int(family)): tables for family, tables in data.get("beside", {}).items()},
         )
+
+    def has(self, number: int) -> bool:
+        """Whether there is a record *number*."""
+        return (self._folder(number) / "record.json").exists()
 
     def set_leave(self, number: int, patterns: Sequence[str]) -> None:
         """Give record *number* other patterns of foreign chains."""
+        self._change(number, {"leave": list(patterns)})
+
+    def set_before(self, number: int, before: int) -> None:
+        """Give record *number* another record that it replaced."""
+        self._change(number, {"before": before})
+
+    def set_tables(self, number: int, family: Family, tables: Tables) -> None:
+        """Replace tables of a record, whose rules are the same but for their counters."""
+        path = self._folder(number) / f"loaded{int(family)}"
+        self._write(path, texts.write({**texts.parse(read_text(str(path))), **tables}))
+
+    def _change(self, number: int, values: Mapping[str, Any]) -> None:
         path = self._folder(number) / "record.json"
-        self._write(path, json.dumps({**self._json(path), "leave": list(patterns)}) + "\n")
+        self._write(path, json.dumps({**self._json(path), **values}) + "\n")
 
     def numbers(self) -> list[int]:
         """The numbers of the records, the oldest first."""
@@ -293,7 +343,9 @@ class Store:
         needed = {state.confirmed, state.last}
         if state.waiting:
             needed |= {state.waiting.number, state.waiting.before}
-        old = [number for number in self.numbers() if number not in needed][:-KEPT]
+        past = [number for number in self.numbers() if number not in needed]
+        needed |= {other for number in {*needed, *past[-KEPT:]} for other in self._beside(number)}
+        old = [number for number in past[:-KEPT] if number not in needed]
         for number in old:
             folder = self._folder(number)
             with _system_errors(folder):
@@ -306,6 +358,13 @@ class Store:
             state = replace(state, status=status)
             self.set_state(state)
         return state
+
+    def _beside(self, number: int) -> set[int]:
+        """The records with tables that are in force beside record *number*."""
+        if not self.has(number):
+            return set()
+        data = self._json(self._folder(number) / "record.json")
+        return {other for tables in data.get("beside", {}).values() for other in tables.values()}
 
     def log(self, message: str) -> None:
         """Add a line to the log, with the time."""

@@ -32,9 +32,10 @@ from .terminal import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..apply.in_force import InForce
     from ..apply.run import Ready, Request
     from ..apply.status import Compared, Status
-    from ..apply.store import Record, State
+    from ..apply.store import State
     from ..ir.fields import Family
     from ..report.firewall import Difference
 
@@ -148,7 +149,7 @@ def apply(
         messages.append(message)
         _tell(message)
 
-    def differ(ready: Sequence[Ready], loaded: Record | None) -> None:
+    def differ(ready: Sequence[Ready], loaded: InForce | None) -> None:
         for each in ready:
             differences.append(_difference(request, each, loaded))
             if not data:
@@ -223,10 +224,10 @@ def _state(folder: str) -> State:
     return Store(Path(folder), -1).state()
 
 
-def _difference(request: Request, ready: Ready, loaded: Record | None) -> Difference:
+def _difference(request: Request, ready: Ready, loaded: InForce | None) -> Difference:
     """Which packets the new rules treat otherwise, and what is loaded for it.
 
-    If the kernel holds the rules of record *loaded*, those rules are compared, as their lines are known.
+    If the kernel holds the rules of a record of *loaded*, those rules are compared, as their lines are known.
     """
     from .. import api
     from ..apply.drift import holds
@@ -236,19 +237,22 @@ def _difference(request: Request, ready: Ready, loaded: Record | None) -> Differ
 
     patterns = patterns_of(request.leave)
     after, kernel = hide(ready.prepared.source, patterns), ready.kernel
-    half = loaded.halves.get(kernel.family) if loaded is not None else None
-    is_known = half is not None and half.source and holds(ready.known, half, patterns)
+    tables = {table.name for table in after}
+    known = None
+    for part in loaded.parts if loaded is not None else ():
+        half = part.halves.get(kernel.family)
+        if half is not None and half.source and tables <= half.tables.keys():
+            known = replace(part, leave=patterns) if holds(ready.known, half, patterns) else None
     before = changes = None
     trouble = ""
     try:
-        if loaded is not None and half is not None and is_known:
-            record = replace(loaded, leave=patterns)
-            before = with_others(half, ready.found, record, kernel.family)
+        if known is not None:
+            before = with_others(known.halves[kernel.family], ready.found, known, kernel.family)
         changes = api.diff(
             hide(before or ready.found.program, patterns),
             after,
             backend=kernel.backend,
-            tables=[table.name for table in after],
+            tables=sorted(tables),
             timeout=min(request.timeout or CHANGES_SECONDS, CHANGES_SECONDS),
         )
     except HitablesError as error:
@@ -375,11 +379,12 @@ def status(folder: str, repair: bool, timeout: float | None, form: str, as_json:
             for note in notes:
                 _tell(note)
         if data:
+            from ..apply.in_force import in_force
             from ..report.firewall import status_report
             from ..report.formats import FORMATS
 
-            record = store.record(result.number)
-            report = status_report(result, store.state(), record, repaired, time.monotonic() - began)
+            force = in_force(store, result.number)
+            report = status_report(result, store.state(), force, repaired, time.monotonic() - began)
             click.echo(FORMATS["json"]([report]), nl=False)
     if repaired:
         if not data:
@@ -392,17 +397,19 @@ def status(folder: str, repair: bool, timeout: float | None, form: str, as_json:
 
 def _show_status(result: Status) -> None:
     for compared in result.compared:
-        _show_compared(compared, result.number)
+        _show_compared(compared)
     for note in result.notes:
         click.echo(note)
 
 
-def _show_compared(compared: Compared, number: int) -> None:
+def _show_compared(compared: Compared) -> None:
     from ..apply.status import shown
     from ..report.diff import show
-    from ..report.firewall import CHANGES_SHOWN
+    from ..report.firewall import CHANGES_SHOWN, LISTED_BY
 
-    title = f"IPv{int(compared.family)}"
+    number, title = compared.number, f"IPv{int(compared.family)}"
+    if compared.tables:
+        title += f", table{'s' if len(compared.tables) > 1 else ''} {', '.join(compared.tables)}"
     if not compared.differing:
         click.echo(f"{title}: the kernel holds rule set {number}")
         return
@@ -412,6 +419,6 @@ def _show_compared(compared: Compared, number: int) -> None:
         click.echo(f"{title}: rules differ from rule set {number}, but every packet is treated the same")
     elif compared.changes is not None:
         click.echo(f"{title}: packets are treated otherwise than by rule set {number}:")
-        click.echo(show(compared.changes, compared.names, CHANGES_SHOWN))
+        click.echo(show(compared.changes, compared.names, CHANGES_SHOWN, LISTED_BY))
     for each in shown(compared.differing):
         click.echo(f"  {each}")

@@ -173,8 +173,7 @@ def known_source(program: Program, map_file: str | None, folder: str | None) -> 
 
     Chains with other rules are named on standard error.
     """
-    from ..apply import texts
-    from ..sources.known import by_map, by_state
+    from ..sources.known import by_map, program_by_state
     from ..sources.map_file import read_map
 
     if map_file is not None and folder is not None:
@@ -182,7 +181,7 @@ def known_source(program: Program, map_file: str | None, folder: str | None) -> 
     if map_file is not None:
         known = by_map(read_map(map_file), program, partial=True)
     elif folder is not None:
-        (known,) = by_state(folder, program.family, texts.of_program(program))
+        known = program_by_state(folder, program)
     else:
         return None
     _tell_notes(known)
@@ -215,8 +214,8 @@ def _tell(known: Known) -> None:
     gone = [each for each in known.counted() if each.count is None]
     for each in gone[:5]:
         click.echo(
-            f"hitables: {known.source.name}:{each.rule.line} has no counter: the compiled rules have no copy "
-            f"of it (table {each.table}, chain {each.chain})",
+            f"hitables: {known.file(each.table)}:{each.rule.line} has no counter: the compiled rules have no "
+            f"copy of it (table {each.table}, chain {each.chain})",
             err=True,
         )
     if len(gone) > 5:

@@ -183,7 +183,7 @@ def _places_of_sources(difference: Difference, known: Sources) -> Iterator[Sourc
         step = _deciding(difference, role)
         found = each.origin(difference.table, step.chain, step.index) if each and step else None
         if each and found:
-            yield SourceLine(each.source.name, found.rule.line, found.text, role)
+            yield SourceLine(each.file(difference.table), found.rule.line, found.text, role)
 
 
 def _kind(difference: Difference) -> str:

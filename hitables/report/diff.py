@@ -44,8 +44,11 @@ class Group:
         return sum(change.headers for change in self.regions)
 
 
-def show(changes: Changes, names: tuple[str, str], limit: int | None) -> str:
-    """An entry for each group, the one of most headers first; the groups beyond *limit* are only counted."""
+def show(changes: Changes, names: tuple[str, str], limit: int | None, rest: str = "--limit") -> str:
+    """An entry for each group, the one of most headers first; the groups beyond *limit* are only counted.
+
+    *rest*: how the user lists those
+    """
     groups, also = _without_repetition(_groups(changes.regions), changes.family)
     shown = groups[:limit]
     lines: list[str] = []
@@ -61,7 +64,7 @@ def show(changes: Changes, names: tuple[str, str], limit: int | None) -> str:
         kinds = "".join(f"; also {kind}" for kind in also[group])
         lines.append(f"    {_treatment(group.before, group.after)}  ({count}{kinds})")
     if len(shown) < len(groups):
-        lines.append(f"… and {len(groups) - len(shown)} more changes (--limit)")
+        lines.append(f"… and {len(groups) - len(shown)} more changes ({rest})")
     if changes.cut_off:
         lines.append("There are more differences than can be listed; these are some of them.")
     lines += [_trouble(each) for each in changes.undecided]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..apply import guard
+from ..apply.in_force import InForce
 from ..apply.status import Compared, Status
 from ..apply.store import Record, State
 from ..ir.fields import Family
@@ -22,6 +23,8 @@ from .diff import findings, show
 from .finding import Finding, Report
 
 CHANGES_SHOWN = 20
+# How the user sees all changes of a rule set that is in the kernel.
+LISTED_BY = "hitables diff lists them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,7 @@ class Difference:
         if self.changes is None:
             return f"{title}: the rules cannot be compared with those of the kernel: {self.trouble}"
         return (
-            f"{title}:\n{show(self.changes, self.names, CHANGES_SHOWN)}\n"
+            f"{title}:\n{show(self.changes, self.names, CHANGES_SHOWN, LISTED_BY)}\n"
             f"{self.rules} rules, {self.loaded} as loaded; chains: {self.new} new, {self.changed} changed, "
             f"{self.removed} removed"
         )
@@ -93,20 +96,20 @@ def apply_report(
     return Report("apply", files, status, tuple(found), (), seconds, facts, "")
 
 
-def status_report(result: Status, state: State, record: Record, repaired: int, seconds: float) -> Report:
-    """The report of *result*, for the rule set *record*; *repaired*: the one that was loaded again, or 0."""
+def status_report(result: Status, state: State, force: InForce, repaired: int, seconds: float) -> Report:
+    """The report of *result*, for the rule sets of *force*; *repaired*: the one loaded again, or 0."""
     facts = {
         "rule_set": result.number,
         "confirmed": state.confirmed,
         "waiting": _waiting(state),
-        "backend": record.backend,
-        "leave": list(record.leave),
-        "families": [_family(compared, record) for compared in result.compared],
+        "backend": force.record.backend,
+        "leave": list(force.leave),
+        "families": [_family(compared) for compared in result.compared],
         "repaired": repaired,
         "notes": list(result.notes),
     }
     found = [each for compared in result.compared for each in _findings(compared)]
-    files = tuple(half.file for half in record.halves.values())
+    files = tuple(compared.file for compared in result.compared)
     status = 0 if repaired else int(result.level)
     return Report("status", files, status, tuple(found), (), seconds, facts, "")
 
@@ -124,8 +127,8 @@ def _waiting(state: State) -> dict[str, Any] | None:
     }
 
 
-def _family(compared: Compared, record: Record) -> dict[str, Any]:
-    """What was found of one family, but for the packets."""
+def _family(compared: Compared) -> dict[str, Any]:
+    """What was found of one family, or of some tables of it, but for the packets."""
     if not compared.differing:
         answer = "same"
     elif compared.trouble or compared.changes is None:
@@ -134,7 +137,9 @@ def _family(compared: Compared, record: Record) -> dict[str, Any]:
         answer = "different" if compared.changes.regions else "equal"
     return {
         "family": int(compared.family),
-        "file": record.halves[compared.family].file,
+        "rule_set": compared.number,
+        "tables": list(compared.tables),
+        "file": compared.file,
         "answer": answer,
         "differing": list(compared.differing),
         "reason": compared.trouble,

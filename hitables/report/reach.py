@@ -145,7 +145,7 @@ def _region(outcome: Outcome, program: Program, box: Box, known: Known | None) -
         "source": None
         if origin is None or known is None
         else {
-            "file": known.source.name,
+            "file": known.file(outcome.table),
             "line": origin.rule.line,
             "chain": origin.chain,
             "rule": origin.text,

@@ -76,7 +76,7 @@ def _step(step: Step, table: str, known: Known | None) -> dict[str, Any]:
         "source": None
         if known is None or origin is None
         else {
-            "file": known.source.name,
+            "file": known.file(table),
             "line": origin.rule.line,
             "chain": origin.chain,
             "rule": origin.text,

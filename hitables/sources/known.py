@@ -9,15 +9,16 @@ in the source matches one copy of it in the compiled set.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..apply import texts
-from ..apply.counts import Origins, keyed, of_source, recognised, returned_by_policy, sums
+from ..apply.counts import Origins, keyed, of_source, origins_of, recognised, returned_by_policy, sums
 from ..apply.drift import as_named, differences
-from ..apply.store import Store
+from ..apply.in_force import InForce, in_force, places
+from ..apply.store import Half, Store
 from ..apply.texts import Count, Tables
-from ..emit.text import rule_text
+from ..emit.text import rule_text, write
 from ..errors import HitablesError, NotComparable
 from ..ir.fields import Family
 from ..ir.foreign import is_foreign
@@ -53,12 +54,14 @@ class Known:
     source  the rules that it was compiled from; *text*: as they were given
     tables  the compiled set, whose rules have keys and counts
     notes   what the user should know of rules that are not those of the source
+    files   by table of the source: the file that has it, if that is not the name of *source*
     """
 
     source: Program
     text: str
     tables: Tables
     notes: tuple[str, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
     _rules: dict[str, dict[str, SourceRule]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -79,7 +82,11 @@ class Known:
     def place(self, table: str, chain: str, at: int) -> str:
         """`origin` as text: FILE:LINE: RULE, or ""."""
         found = self.origin(table, chain, at)
-        return f"{self.source.name}:{found.rule.line}: {found.text}" if found else ""
+        return f"{self.file(table)}:{found.rule.line}: {found.text}" if found else ""
+
+    def file(self, table: str) -> str:
+        """The file that has *table* of the source."""
+        return self.files.get(table, self.source.name)
 
     def known_rules(self) -> int:
         """How many rules of the compiled set are copies of a rule that is known."""
@@ -254,47 +261,103 @@ class _Matching:
 
 
 def by_state(folder: str, family: Family | None, tables: Tables | None = None) -> list[Known]:
-    """The rule set that was applied last from state directory *folder*, by family.
+    """The rule sets that are in force from state directory *folder*, by family.
 
-    *tables*: what `iptables-save -c` printed of it; None: what the kernel holds.  HitablesError if the record
-    lacks *family*, or the rules are not those of the record.
+    *tables*: what `iptables-save -c` printed of it; None: what the kernel holds.  HitablesError if nothing of
+    *family* was applied, or if the source is not known.
     """
     from ..apply.kernel import Kernel
     from ..apply.prepare import find
     from ..ir.packet import Backend
 
+    force = _in_force(folder, family)
+    families = [each for each in Family if force.half(each) is not None]
+    if tables is not None and len(families) > 1:
+        raise HitablesError(
+            f"{folder}: rule set {force.record.number} has two families; name one with --family"
+        )
+    found = []
+    for each in families:
+        present = tables
+        if present is None:
+            present = find(Kernel(each, Backend(force.record.backend)), force.leave).tables
+        half = force.half(each)
+        assert half is not None
+        found.append(_known(folder, force, each, half, present))
+    return found
+
+
+def program_by_state(folder: str, program: Program) -> Known:
+    """*program*, which may be the rule set that is in force from state directory *folder*, with its source.
+
+    The rules are compared as our own printer writes them, since *program* has not the words of the tool.
+    """
+    force = _in_force(folder, program.family)
+    half = force.half(program.family)
+    assert half is not None
+    # Chains of others are not recorded, but jumps to them are.
+    declared = {
+        table: {
+            **chains,
+            **{
+                rule.enters: texts.TextChain()
+                for chain in chains.values()
+                for rule in chain.rules
+                if rule.enters and rule.enters not in chains and is_foreign(rule.enters, force.leave)
+            },
+        }
+        for table, chains in half.tables.items()
+    }
+    recorded = read(texts.write(declared), family=program.family)
+    printed = keyed(texts.of_program(recorded), origins_of(half.tables))
+    return _known(folder, force, program.family, replace(half, tables=printed), texts.of_program(program))
+
+
+def _in_force(folder: str, family: Family | None) -> InForce:
+    """What is in force, of *family* or of both."""
     with Store.open(folder) as store:
         state = store.state()
         number = state.waiting.number if state.waiting else state.confirmed
         if not number:
             raise HitablesError(f"{folder}: no rule set was applied from here; hitables apply does that")
-        record = store.record(number)
-    halves = {each: half for each, half in record.halves.items() if family in (None, each)}
-    if not halves:
-        raise HitablesError(f"{folder}: rule set {number} has no rules of IPv{int(family or 0)}")
-    if tables is not None and len(halves) > 1:
-        raise HitablesError(f"{folder}: rule set {number} has two families; name one with --family")
-    found = []
-    for each, half in halves.items():
-        if not half.source:
+        force = in_force(store, number)
+    force = force.only([place for place in places(force.record) if family in (None, place[0])])
+    if not force.parts:
+        raise HitablesError(f"{folder}: no rules of IPv{int(family or 0)} were applied")
+    return force
+
+
+def _known(folder: str, force: InForce, family: Family, half: Half, present: Tables) -> Known:
+    """*present* with its source.  *half*: all recorded tables of *family*."""
+    parts = [part for part in force.parts if family in part.halves]
+    sources: list[Program] = []
+    files: dict[str, str] = {}
+    texts_of: list[str] = []
+    for part in parts:
+        of_part = part.halves[family]
+        if not of_part.source:
             raise HitablesError(
-                f"{folder}: rule set {number} was found in the kernel, so its source is not known"
+                f"{folder}: rule set {part.number} was found in the kernel, so its source is not known"
             )
-        present = tables
-        if present is None:
-            present = find(Kernel(each, Backend(record.backend)), record.leave).tables
-        named = as_named(present, half, record.leave)
-        notes = list(differences(present, half, record.leave))
-        more = [f"… and {len(notes) - _SHOWN} more"] if len(notes) > _SHOWN else []
-        found.append(
-            Known(
-                read(half.source, family=each, name=half.file),
-                half.source,
-                recognised(present, named),
-                tuple(f"not as rule set {number}: {note}" for note in [*notes[:_SHOWN], *more]),
-            )
-        )
-    return found
+        source = read(of_part.source, family=family, name=of_part.file)
+        tables = tuple(table for table in source if table.name in of_part.tables)
+        files |= dict.fromkeys((table.name for table in tables), of_part.file)
+        if len(tables) < len(source.tables):
+            source = replace(source, tables=tables)
+            texts_of.append(write(source))
+        else:
+            texts_of.append(of_part.source)
+        sources.append(source)
+    number = force.record.number
+    notes = list(differences(present, half, force.leave))
+    more = [f"… and {len(notes) - _SHOWN} more"] if len(notes) > _SHOWN else []
+    return Known(
+        replace(sources[0], tables=tuple(table for source in sources for table in source)),
+        "".join(texts_of),
+        recognised(present, as_named(present, half, force.leave)),
+        tuple(f"not as rule set {number}: {note}" for note in [*notes[:_SHOWN], *more]),
+        files,
+    )
 
 
 def occurrences(rules: Sequence[SourceRule]) -> list[int]:

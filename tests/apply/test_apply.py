@@ -6,6 +6,7 @@ import json
 import random
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -320,6 +321,7 @@ def test_rules_that_the_kernel_refuses_change_nothing(firewall: Firewall) -> Non
     assert firewall.save() == before
 
 
+HITABLES = Path(sys.executable).parent / "hitables"
 SSH = {"SSH_CONNECTION": "10.3.0.1 40000 127.0.0.1 22"}
 
 
@@ -332,6 +334,16 @@ def test_rules_that_would_end_this_session_are_refused_with_the_line_that_decide
     assert plain(firewall.save()) == ""
     warned = firewall.apply(path, "--force", environment=SSH).stderr
     assert "warning: would not pass" in warned
+
+
+def test_the_session_of_who_called_sudo_is_known(firewall: Firewall) -> None:
+    """sudo takes SSH_CONNECTION away; the shell above it still has it."""
+    path = firewall.file(office(more="-A INPUT -p tcp -m tcp --dport 22 -j DROP\n"))
+    apply = f"{HITABLES} apply {path} --backend {firewall.backend.value} --state {firewall.state} --dry-run"
+    for user, status in (("SUDO_USER", 2), ("DOAS_USER", 2), ("USER", 1)):
+        script = f"env -u SSH_CONNECTION {user}=joe {apply}; echo status $?"
+        shell = ["env", "SSH_CONNECTION=10.3.0.1 40000 127.0.0.1 22", "sh", "-c", script]
+        assert f"status {status}\n" in firewall.namespace.run(shell)
 
 
 def test_rules_that_let_no_new_session_in_are_refused(firewall: Firewall) -> None:
@@ -349,6 +361,12 @@ def test_packets_that_must_pass_are_tried(firewall: Firewall) -> None:
     path = firewall.file(office())
     assert "10.6.0.9" in firewall.apply(path, "--must", packet.format(6), status=2).stderr
     firewall.apply(path, "--must", packet.format(5))
+
+
+def test_a_packet_of_a_family_that_is_not_applied_is_refused(firewall: Firewall) -> None:
+    packet = "chain=INPUT src=2001:db8::1 dst=2001:db8::2 proto=tcp dport=22 sport=9"
+    error = firewall.apply(firewall.file(office()), "--must", packet, status=2).stderr
+    assert "no rules of that family are applied" in error
 
 
 def test_an_answer_that_no_match_asks_for_is_told(firewall: Firewall) -> None:

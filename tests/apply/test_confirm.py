@@ -254,3 +254,21 @@ def test_a_change_that_cannot_be_shown_is_not_made(firewall: Firewall) -> None:
     script += f"--state {firewall.state} >/dev/full 2>&1; test $? = 2"
     firewall.namespace.run(["bash", "-c", script])
     assert plain(firewall.save()) == ""
+
+
+def test_a_check_may_be_a_command_of_ours(firewall: Firewall) -> None:
+    """It needs the state directory, which the apply does not hold meanwhile."""
+    path = firewall.file(NEW, "new.rules")
+    status = f"{HITABLES} status --state {firewall.state}"
+    shown = firewall.hitables("apply", path, "--confirm", 0, "--check", status).stdout
+    assert "the kernel holds rule set 2" in shown and "rule set 2 waits for its confirmation" in shown
+    assert status_of(firewall)[2] == "confirmed"
+
+
+def test_rules_that_are_taken_back_during_the_check_are_not_confirmed_by_it(firewall: Firewall) -> None:
+    firewall.apply(firewall.file(OLD))
+    check = f"{HITABLES} rollback --state {firewall.state}"
+    error = firewall.hitables("apply", firewall.file(NEW, "new.rules"), "--check", check, status=2).stderr
+    assert "rule set 3 is taken back" in error
+    assert "10.0.0.1/32" in firewall.save()
+    assert status_of(firewall)[3] == "rolled back"

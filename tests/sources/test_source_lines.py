@@ -85,6 +85,32 @@ def test_what_apply_loaded_is_known_by_its_state(backend: Backend, tmp_path: Pat
         assert f", by {tmp_path}/office.rules:10: -A INPUT -s 10.1.5.0/24" in done.stdout
 
 
+# Words that the tools print otherwise than we do.
+PRINTED_OTHERWISE = (
+    '-m comment --comment "it\'s ü"',
+    "-m hashlimit --hashlimit-upto 5/sec --hashlimit-name five",
+    "-m string --hex-string |00ff| --algo bm",
+    '-m u32 --u32 "0&0xf=1"',
+)
+
+
+@pytest.mark.needs_kernel
+@BACKENDS
+@pytest.mark.parametrize("words", PRINTED_OTHERWISE)
+def test_the_state_knows_rules_that_the_tool_prints_in_other_words(
+    words: str, backend: Backend, tmp_path: Path
+) -> None:
+    with Namespace() as namespace:
+        firewall = Firewall(namespace, tmp_path, backend)
+        source = firewall.file(SOURCE.replace("COMMIT", f"-A INPUT -p tcp {words} -j ACCEPT\nCOMMIT"))
+        firewall.apply(source)
+        saved = firewall.file(firewall.save(), "saved")
+        done = firewall.hitables("trace", saved, "--packet", PACKET.format(5, 1005))
+        assert f", by {tmp_path}/office.rules:10: -A INPUT -s 10.1.5.0/24" in done.stdout
+        assert "not as rule set" not in done.stderr
+        assert "not as rule set" not in firewall.hitables("check", source, saved).stderr
+
+
 def test_a_map_and_a_state_exclude_each_other(files: tuple[Path, Path, Path]) -> None:
     _, compiled, map_file = files
     done = run(

@@ -1,0 +1,111 @@
+"""The rule sets that are in force together.
+
+A file has some tables of one family, and an apply of it leaves all other tables as they are.  So with a
+record the tables of earlier records stay in force that no later one has.  `Record.beside` names them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from ..ir.fields import Family
+from .store import Half, Record, Store
+
+Place = tuple[Family, str]  # a table of a family
+_T = TypeVar("_T")
+
+
+def own_places(record: Record) -> list[Place]:
+    """The tables of which *record* says what they hold."""
+    return [
+        (family, table) for family, half in record.halves.items() for table in (*half.tables, *half.absent)
+    ]
+
+
+def places(record: Record) -> dict[Place, int]:
+    """By table that is in force with *record*: the number of the record that has it."""
+    beside = {
+        (family, table): number
+        for family, tables in record.beside.items()
+        for table, number in tables.items()
+    }
+    return beside | dict.fromkeys(own_places(record), record.number)
+
+
+def beside(base: Record | None, backend: str, own: Collection[Place]) -> dict[Family, dict[str, int]]:
+    """What stays in force beside tables *own* when they are loaded over *base*; None: nothing was loaded.
+
+    Of rules of another backend nothing is said: they are not what this one replaces.
+    """
+    stays: dict[Family, dict[str, int]] = {}
+    for (family, table), number in places(base).items() if base and base.backend == backend else ():
+        if (family, table) not in own:
+            stays.setdefault(family, {})[table] = number
+    return stays
+
+
+def restricted(record: Record, tables: Collection[Place]) -> Record:
+    """*record* with only those of its tables that *tables* has; the text of a source stays whole."""
+    halves: dict[Family, Half] = {}
+    for family, half in record.halves.items():
+        kept = replace(
+            half,
+            tables={name: chains for name, chains in half.tables.items() if (family, name) in tables},
+            generated={name: chains for name, chains in half.generated.items() if (family, name) in tables},
+            absent=tuple(name for name in half.absent if (family, name) in tables),
+        )
+        if kept.tables or kept.absent:
+            halves[family] = kept
+    return replace(record, halves=halves)
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """*record*, and what is in force with it.
+
+    *parts*: the records whose tables are in force, each with these only; *record* first, then the newest
+    """
+
+    record: Record
+    parts: tuple[Record, ...]
+
+    @property
+    def leave(self) -> tuple[str, ...]:
+        """The patterns of foreign chains of all parts."""
+        return tuple(dict.fromkeys(pattern for part in self.parts for pattern in part.leave))
+
+    def half(self, family: Family) -> Half | None:
+        """All tables of *family* together, without a source; None if there are none."""
+        halves = [part.halves[family] for part in self.parts if family in part.halves]
+        if not halves:
+            return None
+        return Half(
+            _joined(half.tables for half in halves),
+            _joined(half.generated for half in halves),
+            absent=tuple(name for half in halves for name in half.absent),
+        )
+
+    def only(self, tables: Collection[Place]) -> InForce:
+        """The same of *tables* alone."""
+        parts = (restricted(part, tables) for part in self.parts)
+        return InForce(self.record, tuple(part for part in parts if part.halves))
+
+
+def _joined(mappings: Iterable[Mapping[str, _T]]) -> dict[str, _T]:
+    return {name: value for mapping in mappings for name, value in mapping.items()}
+
+
+def in_force(store: Store, number: int) -> InForce:
+    """What is in force with record *number*.  A record of `beside` that is forgotten is left out."""
+    record = store.record(number)
+    by_number: dict[int, set[Place]] = {number: set(own_places(record))}
+    for place, other in places(record).items():
+        by_number.setdefault(other, set()).add(place)
+    parts = []
+    for other in sorted(by_number, key=lambda each: (each != number, -each)):
+        if other == number or store.has(other):
+            whole = record if other == number else store.record(other)
+            parts.append(restricted(whole, by_number[other]))
+    return InForce(record, tuple(part for part in parts if part.halves))

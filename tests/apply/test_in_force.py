@@ -1,0 +1,193 @@
+"""An apply of one family, or of some tables, leaves what other files have in force, in the kernel and on record."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.firewall import Firewall
+
+from hitables.apply import run as applying
+from hitables.apply.confirm import undo
+from hitables.apply.store import State, Store
+from hitables.errors import FileError
+from hitables.ir.fields import Family
+from hitables.ir.packet import Backend
+from hitables.kernel.namespace import Namespace, run
+
+pytestmark = pytest.mark.needs_kernel
+
+
+def filtered(port: int) -> str:
+    """A table filter that is compiled, and knows *port*."""
+    rules = "".join(f"-A INPUT -s 10.{n}.0.0/16 -p tcp -m tcp --dport {n} -j ACCEPT\n" for n in range(1, 31))
+    last = f"-A INPUT -i lo -p udp -m udp --dport {port} -j DROP\n"
+    return f"*filter\n:INPUT ACCEPT [0:0]\n{rules}{last}COMMIT\n"
+
+
+NAT = "*nat\n-A POSTROUTING -s 10.0.0.0/8 -p icmp -j MASQUERADE\nCOMMIT\n"
+SIX = "*filter\n:INPUT DROP [0:0]\n-A INPUT -s 2001:db8::/32 -j ACCEPT\nCOMMIT\n"
+BAN6 = ("-I", "INPUT", "-s", "2001:db8::bad/128", "-j", "DROP")
+MASQUERADE = ("-t", "nat", "-A", "POSTROUTING", "-s", "192.168.0.0/16", "-j", "MASQUERADE")
+
+
+@pytest.fixture(params=list(Backend), ids=lambda backend: backend.value)
+def firewall(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Firewall]:
+    """Rule set 2 has tables filter and nat of IPv4, and filter of IPv6."""
+    with Namespace() as namespace:
+        firewall = Firewall(namespace, tmp_path, request.param)
+        firewall.apply(firewall.file(filtered(22) + NAT), firewall.file(SIX, "six.rules"))
+        yield firewall
+
+
+def six(firewall: Firewall, *arguments: str) -> None:
+    firewall.namespace.run([f"ip6tables-{firewall.backend.value}", *arguments])
+
+
+def other_file(firewall: Firewall) -> Path:
+    return firewall.file(filtered(2222), "other.rules")
+
+
+@pytest.mark.parametrize("how", ["check", "rollback", "number"])
+def test_what_is_taken_back_is_what_was_loaded(firewall: Firewall, how: str) -> None:
+    """Bans and rules that others put into tables that no file of this apply has are not lost with it."""
+    six(firewall, *BAN6)
+    firewall.iptables(*MASQUERADE)
+    path = other_file(firewall)
+    if how == "check":
+        firewall.hitables("apply", path, "--check", "false", status=2)
+    else:
+        firewall.apply(path)
+        firewall.hitables("rollback", *(["2"] if how == "number" else []))
+    assert "--dport 22 " in firewall.save()
+    assert "2001:db8::bad" in firewall.save(Family.IPV6)
+    assert "192.168.0.0/16" in firewall.save()
+
+
+def test_status_compares_what_earlier_applies_have_loaded(firewall: Firewall) -> None:
+    firewall.apply(other_file(firewall))
+    shown = firewall.hitables("status").stdout
+    assert "IPv4, table filter: the kernel holds rule set 3\n" in shown
+    assert "IPv4, table nat: the kernel holds rule set 2\n" in shown
+    assert "IPv6: the kernel holds rule set 2\n" in shown
+    six(firewall, "-F")
+    firewall.iptables("-t", "nat", "-F")
+    document = json.loads(firewall.hitables("status", "--format", "json", status=1).stdout)
+    found = [
+        (each["rule_set"], each["family"], each["tables"], each["answer"]) for each in document["families"]
+    ]
+    assert found == [(3, 4, ["filter"], "same"), (2, 4, ["nat"], "different"), (2, 6, [], "different")]
+    firewall.hitables("status", "--repair")
+    assert "2001:db8::/32" in firewall.save(Family.IPV6)
+    assert "-p icmp" in firewall.save()
+    firewall.hitables("status")
+
+
+def test_the_source_of_all_that_is_in_force_is_known(firewall: Firewall) -> None:
+    firewall.apply(other_file(firewall))
+    assert firewall.hitables("source", "--family", 6).stdout == SIX
+    source = firewall.hitables("source", "--family", 4).stdout
+    assert source.startswith(filtered(2222)) and "-p icmp" in source
+    assert 'family="6"' in firewall.hitables("counters", "--format", "prometheus").stdout
+    counted = firewall.hitables("counters", "--family", 4).stdout
+    assert "--dport 2222 " in counted and "-p icmp" in counted
+    saved = firewall.file(firewall.save(), "saved")
+    for packet, place in (
+        ("chain=INPUT in=lo src=10.0.0.1 dst=10.0.0.2 proto=udp sport=9 dport=2222", "other.rules:33"),
+        ("table=nat chain=POSTROUTING src=10.0.0.1 dst=10.0.0.2 proto=icmp icmp=8/0", "office.rules:36"),
+    ):
+        assert place in firewall.hitables("trace", saved, "--packet", packet).stdout
+
+
+def test_records_that_are_in_force_are_not_forgotten(firewall: Firewall) -> None:
+    for port in range(100, 124):
+        firewall.apply(firewall.file(filtered(port), "other.rules"), "--no-compile")
+    shown = firewall.hitables("status").stdout
+    assert "IPv4, table filter: the kernel holds rule set 26\n" in shown
+    assert "IPv4, table nat: the kernel holds rule set 2\n" in shown
+    assert not (firewall.state / "0003").exists()
+
+
+def test_a_rollback_says_which_tables_the_earlier_rule_set_does_not_have(firewall: Firewall) -> None:
+    raw = "*raw\n-A PREROUTING -s 10.9.0.0/16 -j DROP\nCOMMIT\n"
+    firewall.apply(firewall.file(raw, "raw.rules"))
+    told = firewall.hitables("rollback", 2).stderr
+    assert "IPv4, table raw: rule set 2 does not have it; it stays as it is" in told
+
+
+def test_counters_of_rules_that_the_new_rules_lack_come_back(firewall: Firewall) -> None:
+    firewall.send(10, 22)
+    firewall.hitables("apply", other_file(firewall), "--check", "false", status=2)
+    firewall.send(1, 22)
+    assert firewall.counted("--dport 22 ") == 11
+
+
+def test_a_rollback_that_needs_an_ipset_says_so(firewall: Firewall) -> None:
+    firewall.namespace.run(["ipset", "create", "good", "hash:ip"])
+    firewall.apply(
+        firewall.file("*filter\n-A INPUT -m set --match-set good src -j ACCEPT\nCOMMIT\n", "set.rules")
+    )
+    firewall.apply(other_file(firewall))
+    firewall.namespace.run(["ipset", "destroy", "good"])
+    error = firewall.hitables("rollback", status=2).stderr
+    assert "Create the ipset good first" in error
+    assert "--dport 2222 " in firewall.save()
+
+
+# Others change rules while new ones are prepared.
+
+
+def apply_beside(folder: str, backend: Backend, text: str, stage: str) -> list[str]:
+    """Apply *text*, while another program bans an address as *stage* begins; what the user is told."""
+    told: list[str] = []
+
+    def begin(name: str) -> None:
+        if name in (stage, f"{stage} other.rules"):
+            run([f"iptables-{backend.value}", "-w", "-I", "INPUT", "-s", "203.0.113.9/32", "-j", "DROP"])
+
+    request = applying.Request({Family.IPV4: ("other.rules", text)}, folder, backend, confirm=600)
+    assert applying.apply(request, applying.Report(begin, told.append)) is applying.Result.WAITING
+    return told
+
+
+@pytest.mark.parametrize("stage", ["compiling", "loading"])
+def test_rules_that_came_meanwhile_come_back(firewall: Firewall, stage: str) -> None:
+    told = firewall.namespace.call(apply_beside, str(firewall.state), firewall.backend, filtered(2222), stage)
+    changed = [line for line in told if "changed while the new ones were prepared" in line]
+    assert len(changed) == (stage == "compiling")
+    assert all("203.0.113.9" in line for line in changed)
+    assert "203.0.113.9" not in firewall.save()
+    firewall.hitables("rollback")
+    assert "203.0.113.9" in firewall.save() and "--dport 22 " in firewall.save()
+
+
+# The guard, and what it cannot write.
+
+
+def take_back_on_a_full_disk(folder: str) -> None:
+    def refuse(state: State) -> None:
+        raise FileError("state.json: No space left on device")
+
+    with Store.open(folder) as store:
+        store.set_state = refuse  # type: ignore[method-assign]
+        undo(store, store.state(), "the test wants it")
+
+
+def test_what_was_taken_back_on_a_full_disk_is_not_confirmed_later(firewall: Firewall) -> None:
+    firewall.hitables("apply", other_file(firewall), "--confirm", 600)
+    firewall.namespace.call(take_back_on_a_full_disk, str(firewall.state))
+    assert "--dport 22 " in firewall.save()
+    error = firewall.hitables("confirm", status=2).stderr
+    assert "no rule set waits for its confirmation: rule set 3 is rolled back" in error
+    assert "IPv4: the kernel holds rule set 2" in firewall.hitables("status").stdout
+
+
+def test_a_state_that_is_away_for_a_while_does_not_stop_the_guard(firewall: Firewall) -> None:
+    firewall.hitables("apply", other_file(firewall), "--confirm", 1)
+    (firewall.state / "state.json").rename(firewall.folder / "away")
+    firewall.until(lambda: "the state is missing" in firewall.log())
+    (firewall.folder / "away").rename(firewall.state / "state.json")
+    firewall.until(lambda: "taken back" in firewall.log())
+    assert "--dport 22 " in firewall.save()
