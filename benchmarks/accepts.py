@@ -153,6 +153,8 @@ EXPLAINED = (
     ("lenient", r"(dst|hbh): |PAD0|would overflow", "numbers of IPv6 options in odd spellings; printed back as they stand"),
     ("lenient", r"ewmalog value|--hashlimit-burst|no command specified|The -t option",
      "a value or line on the edge of what is read; it is printed back as it stands"),
+    ("lenient", r"lt/gt/eq twice",
+     "iptables-save prints --rateest-lt twice where bps and pps are compared, which iptables-restore refuses"),
     ("strict", r"quote that is never closed",
      "iptables reads an unclosed quote to the end of the line and takes the line break into the value"),
     ("strict", r"unknown option --dport|-m tcp needs -p tcp",

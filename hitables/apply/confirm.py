@@ -15,7 +15,6 @@ from ..ir.fields import Family
 from ..ir.foreign import is_foreign
 from ..ir.packet import Backend
 from . import guard as guards
-from . import texts
 from .connections import Connections, established
 from .drift import as_named
 from .in_force import InForce, in_force, places
@@ -179,10 +178,7 @@ def bring_back(store: Store, wanted: InForce, current: InForce, everything: bool
         if half is None:
             continue
         kernel = Kernel(family, Backend(wanted.record.backend), [store.lock])
-        tables = {
-            **of_kernel(half.tables, lambda name: is_foreign(name, patterns)),
-            **{table: texts.empty(table) for table in half.absent},
-        }
+        tables = of_kernel(half.with_absent(), lambda name: is_foreign(name, patterns))
         known = as_named(kernel.read(), loaded, patterns) if loaded is not None else {}
         to_load = Wanted(tables, half.generated, known)
         changes.append(Change(kernel, to_load, lambda name: is_foreign(name, patterns)))

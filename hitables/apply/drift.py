@@ -19,8 +19,8 @@ def holds(present: Tables, half: Half, patterns: Sequence[str]) -> bool:
 
 
 def differences(present: Tables, half: Half, patterns: Sequence[str]) -> Iterator[str]:
-    """Where the kernel differs from *half*, as messages."""
-    for table, recorded in half.tables.items():
+    """Where the kernel differs from *half*, as messages.  Tables that did not exist were empty."""
+    for table, recorded in half.with_absent().items():
         kernel = own(present.get(table) or empty(table), patterns)
         if table not in present and not _is_idle(recorded):
             yield f"table {table} is missing"

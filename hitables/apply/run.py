@@ -335,9 +335,10 @@ def _is_same(force: InForce, halves: Mapping[Family, Half], patterns: Sequence[s
     """Whether *force* has all tables of *halves*, with the same rules."""
     for family, half in halves.items():
         recorded = force.half(family)
-        if recorded is None or half.absent or half.tables.keys() - recorded.tables.keys():
+        tables = recorded.with_absent() if recorded is not None else {}
+        if recorded is None or half.absent or half.tables.keys() - tables.keys():
             return False
-        same = replace(recorded, tables={table: recorded.tables[table] for table in half.tables})
+        same = Half({table: tables[table] for table in half.tables}, recorded.generated)
         if not holds(half.tables, same, patterns):
             return False
     return True

@@ -184,9 +184,10 @@ def _programs_at_work(found: Found, half: Half, leave: Sequence[str]) -> list[st
 def with_others(half: Half, found: Found, record: Record, family: Family) -> Program:
     """The source of *half*, one of *record*, with the chains of others that the kernel has now."""
     source = read(half.source, family=family, name=half.file) if half.source else None
-    tables = half.tables
+    tables = half.with_absent()
     if source is not None:
-        tables = {name: chains for name, chains in texts.of_program(source).items() if name in half.tables}
+        of_source = texts.of_program(source)
+        tables = {name: of_source.get(name, chains) for name, chains in tables.items()}
     merged = merge(tables, found.tables, lambda name: is_foreign(name, record.leave))
     name = half.file if source is not None else f"rule set {record.number}"
     return texts.with_lines(read(texts.write(merged.tables), family=family, name=name), merged.tables)

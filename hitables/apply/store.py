@@ -61,6 +61,10 @@ class Half:
     file: str = ""
     absent: tuple[str, ...] = ()
 
+    def with_absent(self) -> Tables:
+        """The tables, and those that did not exist as the kernel creates them."""
+        return {**self.tables, **{table: texts.empty(table) for table in self.absent}}
+
 
 @dataclass(frozen=True, slots=True)
 class Record:

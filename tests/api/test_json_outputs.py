@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from hitables import diff, read
+from hitables.apply.in_force import InForce
 from hitables.apply.status import Compared, Level, Status
 from hitables.apply.store import CONFIRMED, WAITING, Half, Record, State, Waiting
 from hitables.cli.main import main
@@ -74,13 +75,15 @@ def of_apply() -> dict[str, str]:
     assert changes.regions
     record = Record(2, 1.0, "nft", ("DOCKER*",), {Family.IPV4: Half({}, {}, AFTER, "after")}, before=1)
     state = State(3, 2, Waiting(3, 2, 5.0, "boot"), {2: CONFIRMED, 3: WAITING})
-    compared = Compared(Family.IPV4, ["table filter"], changes, "", names, ["docker"])
+    compared = Compared(
+        Family.IPV4, 2, "after", ("filter",), ["table filter"], changes, "", names, ["docker"]
+    )
     status = Status(2, Level.DRIFT, [compared], ["a note"])
     difference = Difference(Family.IPV4, Backend.NFT, "after", changes, "", names, 2, 3, 1, 1, 0)
     write = FORMATS["json"]
     return {
         "apply": write([apply_report("would change", [difference], state, ["a message"], 0.1)]),
-        "status": write([status_report(status, state, record, 0, 0.1)]),
+        "status": write([status_report(status, state, InForce(record, (record,)), 0, 0.1)]),
         "history": dump(history_document(state, [record])),
     }
 

@@ -263,8 +263,8 @@ MATCHES = (
     # iptables-save prints the relation twice, which iptables-restore refuses.
     match(
         "rateest",
-        "--rateest-delta --rateest:any --rateest1:any --rateest2:any --rateest-lt! "
-        "--rateest-gt! --rateest-eq! --rateest-bps:bits? --rateest-bps1:bits? "
+        "--rateest-delta --rateest:any --rateest1:any --rateest2:any --rateest-lt!* "
+        "--rateest-gt!* --rateest-eq!* --rateest-bps:bits? --rateest-bps1:bits? "
         "--rateest-bps2:bits? --rateest-pps:u32? --rateest-pps1:u32? --rateest-pps2:u32?",
         role=Role.NAMED,
         one=("--rateest --rateest1 | --rateest-bps --rateest-bps2 | --rateest-pps --rateest-pps2"),
