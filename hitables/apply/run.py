@@ -29,17 +29,17 @@ from ..version import __version__
 from . import guard as guards
 from . import lockout, texts
 from .confirm import duty, undo
-from .counts import counted_as, keyed, of_source, recognised
+from .counts import keyed, of_source, recognised
 from .drift import as_named, differences, holds
-from .in_force import InForce, beside, in_force, own_places
+from .in_force import InForce, in_force, own_places
 from .kernel import Kernel
 from .load import Change, perform
-from .prepare import Found, Prepared, find, prepare
+from .prepare import Found, find, prepare
+from .recording import Ready, Recorder, differ, loaded, what_runs
 from .store import (
     FOUND,
     WAITING,
     Half,
-    Record,
     State,
     Store,
     Waiting,
@@ -86,17 +86,6 @@ class Result(enum.Enum):
     WOULD_CHANGE = "would change"
     WAITING = "waiting"
     CONFIRMED = "confirmed"
-
-
-@dataclass(slots=True)
-class Ready:
-    """One family of an apply that can be loaded; *known*: what the kernel holds, with keys."""
-
-    kernel: Kernel
-    found: Found
-    prepared: Prepared
-    known: Tables
-    change: Change
 
 
 @dataclass(slots=True)
@@ -216,9 +205,9 @@ def _confirmed_half(state: State, store: Store, family: Family) -> Half | None:
     return in_force(store, state.confirmed).half(family) if state.confirmed else None
 
 
-def known_tables(found: Found, loaded: Half | None, patterns: Sequence[str]) -> Tables:
+def known_tables(kernel: Found, loaded: Half | None, patterns: Sequence[str]) -> Tables:
     """What the kernel holds, with keys: those of what was loaded, for rules that are still there."""
-    tables = keyed(found.tables, of_source(found.program))
+    tables = keyed(kernel.tables, of_source(kernel.program))
     return recognised(tables, as_named(tables, loaded, patterns)) if loaded is not None else tables
 
 
@@ -252,10 +241,15 @@ def _check_lockout(
 
 def _record_as_is(request: Request, ready: Sequence[Ready], state: State, store: Store) -> None:
     """The first apply of what is loaded already: it is recorded, so that later ones know it."""
-    number = state.last + 1
-    state = store.add(state, _record(request, ready, number, state, store), WAITING)
-    store.confirm(state, number)
-    store.log(f"{number}: confirmed, as it was loaded already")
+    state, record = _recorder(request, ready, store).add(
+        state, loaded(ready), WAITING, options=_options(request)
+    )
+    store.confirm(state, record.number)
+    store.log(f"{record.number}: confirmed, as it was loaded already")
+
+
+def _recorder(request: Request, ready: Sequence[Ready], store: Store) -> Recorder:
+    return Recorder(store, ready[0].kernel.backend.value, patterns_of(request.leave))
 
 
 def _record_leave(request: Request, ready: Sequence[Ready], force: InForce, store: Store) -> None:
@@ -270,92 +264,12 @@ def _record_leave(request: Request, ready: Sequence[Ready], force: InForce, stor
             store.set_leave(part.number, patterns)
 
 
-def _record(request: Request, ready: Sequence[Ready], number: int, state: State, store: Store) -> Record:
-    """The record of what is about to be loaded."""
-    halves = {
-        each.kernel.family: Half(
-            each.change.loaded(), each.change.generated(), each.prepared.text, each.prepared.file
-        )
-        for each in ready
-    }
-    return _as_record(request, ready, halves, number, state, store, _options(request))
-
-
-def _as_record(
-    request: Request,
-    ready: Sequence[Ready],
-    halves: Mapping[Family, Half],
-    number: int,
-    state: State,
-    store: Store,
-    options: str = "",
-) -> Record:
-    base = store.record(state.confirmed) if state.confirmed else None
-    backend = ready[0].kernel.backend.value
-    patterns = patterns_of(request.leave)
-    record = Record(number, time.time(), backend, patterns, halves, state.confirmed, options)
-    return replace(record, beside=beside(base, backend, own_places(record)))
-
-
-def _found(ready: Sequence[Ready]) -> dict[Family, Half]:
-    """What the kernel holds of the tables that change, as it was read last."""
-    halves = {}
-    for each in ready:
-        tables = {
-            table: {name: chain for name, chain in chains.items() if name not in unseen}
-            for table, chains in each.change.present.items()
-            if table in each.prepared.wanted.tables
-            for unseen in [each.change.merged.left[table] | each.change.not_ours_yet(table)]
-        }
-        absent = tuple(table for table in each.prepared.wanted.tables if table not in tables)
-        halves[each.kernel.family] = Half(tables, {}, each.found.text, "the kernel", absent)
-    return halves
-
-
-def _before(
-    request: Request, ready: Sequence[Ready], halves: Mapping[Family, Half], state: State, store: Store
-) -> tuple[State, int]:
-    """The record of *halves*, which run now; it is written unless they are what is confirmed.
-
-    Then the records of what is confirmed get the counters of now.
-    """
-    if state.confirmed:
-        force = in_force(store, state.confirmed)
-        if _is_same(force, halves, patterns_of(request.leave)):
-            places = [(family, table) for family, half in halves.items() for table in half.tables]
-            for part in force.only(places).parts:
-                for family, half in part.halves.items():
-                    store.set_tables(part.number, family, counted_as(half.tables, halves[family].tables))
-            return state, state.confirmed
-    number = state.last + 1
-    return store.add(state, _as_record(request, ready, halves, number, state, store), FOUND), number
-
-
-def _is_same(force: InForce, halves: Mapping[Family, Half], patterns: Sequence[str]) -> bool:
-    """Whether *force* has all tables of *halves*, with the same rules."""
-    for family, half in halves.items():
-        recorded = force.half(family)
-        tables = recorded.with_absent() if recorded is not None else {}
-        if recorded is None or half.absent or half.tables.keys() - tables.keys():
-            return False
-        same = Half({table: tables[table] for table in half.tables}, recorded.generated)
-        if not holds(half.tables, same, patterns):
-            return False
-    return True
-
-
-def _differ(now: Half, was: Half, patterns: Sequence[str]) -> bool:
-    """Whether the kernel has other rules *now*.  A table that did not exist may have been created, empty."""
-    tables = {table: was.tables.get(table) or texts.empty(table) for table in now.tables}
-    return not was.tables.keys() <= now.tables.keys() or not holds(now.tables, Half(tables), patterns)
-
-
 def _read_again(request: Request, ready: Sequence[Ready], state: State, store: Store, report: Report) -> None:
     """Read what others changed while the rules were compiled, as a rollback must bring that back."""
     patterns = patterns_of(request.leave)
     for each in ready:
         each.change.read()
-        now = _found([each])[each.kernel.family].tables
+        now = what_runs([each])[each.kernel.family].tables
         was = {
             table: {
                 name: chain for name, chain in chains.items() if name not in each.change.merged.left[table]
@@ -384,11 +298,10 @@ def _load(
     report: Report,
 ) -> Result:
     _read_again(request, ready, state, store, report)
-    running = _found(ready)
-    state, before = _before(request, ready, running, state, store)
-    number = state.last + 1
-    record = replace(_record(request, ready, number, state, store), before=before)
-    state = store.add(state, record, WAITING)
+    recorder, running = _recorder(request, ready, store), what_runs(ready)
+    state, before = recorder.before(state, running)
+    state, record = recorder.add(state, loaded(ready), WAITING, before, _options(request))
+    number = record.number
     store.begin_waiting(number)
     state = replace(state, waiting=Waiting(number, before, 0.0, boot_id()))
     store.set_state(state)
@@ -403,12 +316,11 @@ def _load(
     def add_what_came_since() -> None:
         """The new chains are staged: what others changed meanwhile belongs to the old rules, too."""
         nonlocal state
-        halves = _found(ready)
-        if any(_differ(half, running[family], record.leave) for family, half in halves.items()):
-            late = state.last + 1
-            state = store.add(state, _as_record(request, ready, halves, late, state, store), FOUND)
-            store.set_before(number, late)
-            set_waiting(before=late)
+        halves = what_runs(ready)
+        if any(differ(half, running[family], record.leave) for family, half in halves.items()):
+            state, late = recorder.add(state, halves, FOUND)
+            store.set_before(number, late.number)
+            set_waiting(before=late.number)
 
     try:
         set_waiting(guard=guard.pid)

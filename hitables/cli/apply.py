@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..apply.in_force import InForce
-    from ..apply.run import Ready, Request
+    from ..apply.recording import Ready
+    from ..apply.run import Request
     from ..apply.status import Compared, Status
     from ..apply.store import State
     from ..ir.fields import Family
