@@ -7,6 +7,7 @@ reads the state before it acts.
 from __future__ import annotations
 
 import contextlib
+import functools
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from ..ir.packet import Backend
 from . import guard as guards
 from .connections import Connections, established
 from .drift import as_named
-from .in_force import InForce, in_force, places
+from .in_force import InForce, confirmed, in_force, places
 from .kernel import Kernel
 from .load import Change, Wanted, perform
 from .lockout import Session
@@ -108,7 +109,7 @@ def confirm(folder: str, number: int | None = None, by: str = "") -> int:
             raise HitablesError(f"no rule set waits for its confirmation{ended}")
         if not waiting.until:
             raise HitablesError(f"rule set {waiting.number} was not loaded completely: hitables rollback")
-        state = store.confirm(state, waiting.number)
+        state = confirmed(store, state, waiting.number)
         guards.stop_timer(waiting.number)
         store.log(f"{waiting.number}: confirmed" + (f" by {by}" if by else ""))
         store.forget_old(state)
@@ -154,7 +155,7 @@ def roll_back(
         if waiting is not None:
             state = replace(state, waiting=None, status={**state.status, waiting.number: ROLLED_BACK})
             guards.stop_timer(waiting.number)
-        store.confirm(state, wanted)
+        confirmed(store, state, wanted)
         store.log(f"{wanted}: loaded again in place of {current}")
         return wanted, notes
 
@@ -171,19 +172,20 @@ def bring_back(store: Store, wanted: InForce, current: InForce, everything: bool
     wanted = wanted.only(
         [place for place, number in places(wanted.record).items() if everything or now.get(place) != number]
     )
-    patterns = tuple(dict.fromkeys((*current.leave, *wanted.leave)))
     changes = []
     for family in Family:
         half, loaded = wanted.half(family), current.half(family)
         if half is None:
             continue
+        patterns = tuple(dict.fromkeys((*current.leave(family), *wanted.leave(family))))
+        is_left = functools.partial(is_foreign, patterns=patterns)
         kernel = Kernel(family, Backend(wanted.record.backend), [store.lock])
-        tables = of_kernel(half.with_absent(), lambda name: is_foreign(name, patterns))
+        tables = of_kernel(half.with_absent(), is_left)
         known = as_named(kernel.read(), loaded, patterns) if loaded is not None else {}
-        to_load = Wanted(tables, half.generated, known)
-        changes.append(Change(kernel, to_load, lambda name: is_foreign(name, patterns)))
+        changes.append(Change(kernel, Wanted(tables, half.generated, known), is_left))
     perform(changes)
     for part in wanted.parts:
-        if set(patterns) != set(part.leave):
+        patterns = tuple(dict.fromkeys((*part.leave, *current.leave(*part.halves))))
+        if patterns != part.leave:
             store.set_leave(part.number, patterns)
     return [note for change in changes for note in change.merged.notes]

@@ -11,7 +11,10 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ..ir.fields import Family
-from .store import Half, Record, Store
+from ..ir.packet import Backend
+from .boot_files import keep_for_boot, settings_of
+from .boot_texts import BootRules, boot_rules
+from .store import CONFIRMED, Half, Record, State, Store
 
 Place = tuple[Family, str]  # a table of a family
 _T = TypeVar("_T")
@@ -71,10 +74,10 @@ class InForce:
     record: Record
     parts: tuple[Record, ...]
 
-    @property
-    def leave(self) -> tuple[str, ...]:
-        """The patterns of foreign chains of all parts."""
-        return tuple(dict.fromkeys(pattern for part in self.parts for pattern in part.leave))
+    def leave(self, *families: Family) -> tuple[str, ...]:
+        """The patterns of foreign chains of all parts that have rules of *families*; none named: of all."""
+        parts = (part for part in self.parts if not families or part.halves.keys() & set(families))
+        return tuple(dict.fromkeys(pattern for part in parts for pattern in part.leave))
 
     def half(self, family: Family) -> Half | None:
         """All tables of *family* together, without a source; None if there are none."""
@@ -109,3 +112,26 @@ def in_force(store: Store, number: int) -> InForce:
             whole = record if other == number else store.record(other)
             parts.append(restricted(whole, by_number[other]))
     return InForce(record, tuple(part for part in parts if part.halves))
+
+
+def for_boot(force: InForce, with_source: bool) -> dict[Family, BootRules]:
+    """What a boot loads of *force*; *with_source*: with the rules that it was compiled from."""
+    rules: dict[Family, BootRules] = {}
+    for part in force.parts:
+        for family, half in part.halves.items():
+            source = half.source if with_source or part.leave else ""
+            of_part = boot_rules(half.tables, half.absent, source, half.file, family, part.leave)
+            rules[family] = rules[family].over(of_part) if family in rules else of_part
+    return rules
+
+
+def confirmed(store: Store, state: State, number: int) -> State:
+    """The state in which record *number* is confirmed; the next boot loads what is in force with it."""
+    force = in_force(store, number)
+    with_source = settings_of(store.folder).access is not None
+    keep_for_boot(store.folder, Backend(force.record.backend), for_boot(force, with_source))
+    status = {**state.status, number: CONFIRMED}
+    state = replace(state, confirmed=number, waiting=None, status=status)
+    store.set_state(state)
+    store.end_waiting(number)
+    return state

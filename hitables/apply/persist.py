@@ -18,11 +18,11 @@ from . import boot_unit
 from .boot_files import Written, forget_boot, keep_for_boot, set_settings, settings_of
 from .boot_script import Access
 from .guard import SYSTEMD
-from .in_force import in_force
+from .in_force import for_boot, in_force
 from .kernel import Kernel
 from .lockout import ssh_connection
 from .others import own
-from .store import CONFIRMED, State, Store, for_boot
+from .store import CONFIRMED, State, Store
 from .texts import Tables
 
 
@@ -79,12 +79,12 @@ def persist(request: Request, tell: Callable[[str], None]) -> Persisted:
         access = request.access or settings.access or Access(ssh_ports())
         set_settings(folder, replace(settings, access=access))
         written = keep_for_boot(
-            folder, Backend(record.backend), for_boot(record, with_source=True), _earlier(store, state)
+            folder, Backend(record.backend), for_boot(force, with_source=True), _earlier(store, state)
         )
         assert written is not None, "the settings have an access, so a generation is written"
         starter = _write_starter(request, folder, access)
         steps = _tried(folder, tell)
-        _note_what_is_left(written, settings_of(folder).backends, force.leave, state, tell)
+        _note_what_is_left(written, settings_of(folder).backends, force.leave(), state, tell)
         store.log(f"{state.confirmed}: every boot loads it, or what is confirmed later")
     _check(steps)
     return Persisted(written, access, starter, steps)
@@ -134,7 +134,7 @@ def _earlier(store: Store, state: State) -> dict[Family, Tables]:
     earlier: dict[Family, Tables] = {}
     for number in sorted(store.numbers(), reverse=True):
         if number < state.confirmed and state.status.get(number) == CONFIRMED:
-            for family, rules in for_boot(store.record(number), with_source=False).items():
+            for family, rules in for_boot(in_force(store, number), with_source=False).items():
                 earlier.setdefault(family, rules.compiled)
     return earlier
 

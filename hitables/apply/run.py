@@ -31,7 +31,7 @@ from . import lockout, texts
 from .confirm import duty, undo
 from .counts import keyed, of_source, recognised
 from .drift import as_named, differences, holds
-from .in_force import InForce, in_force, own_places
+from .in_force import InForce, confirmed, in_force, own_places
 from .kernel import Kernel
 from .load import Change, perform
 from .prepare import Found, find, prepare
@@ -244,7 +244,7 @@ def _record_as_is(request: Request, ready: Sequence[Ready], state: State, store:
     state, record = _recorder(request, ready, store).add(
         state, loaded(ready), WAITING, options=_options(request)
     )
-    store.confirm(state, record.number)
+    confirmed(store, state, record.number)
     store.log(f"{record.number}: confirmed, as it was loaded already")
 
 
@@ -351,7 +351,7 @@ def _load(
 def _confirm_now(store: Store, state: State, guard: guards.Guard) -> Result:
     assert state.waiting is not None
     number = state.waiting.number
-    state = store.confirm(state, number)
+    state = confirmed(store, state, number)
     guard.loaded(0)
     guards.stop_timer(number)
     store.log(f"{number}: confirmed")
@@ -380,7 +380,7 @@ def _checked(request: Request, store: Store, state: State, guard: guards.Guard) 
         if waits and why:
             undo(again, state, f"the check failed: {why}")
         elif waits:
-            state = again.confirm(state, number)
+            state = confirmed(again, state, number)
             guards.stop_timer(number)
             again.log(f"{number}: confirmed by the check")
             again.forget_old(state)

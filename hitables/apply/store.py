@@ -32,10 +32,7 @@ from typing import Any, Self
 from ..errors import FileError, HitablesError, LiveError
 from ..files import flush_folder, read_text, trouble, write_text
 from ..ir.fields import Family
-from ..ir.packet import Backend
 from . import texts
-from .boot_files import keep_for_boot, settings_of
-from .boot_texts import BootRules, boot_rules
 from .counts import Origins, keyed, origins_of
 from .texts import Tables
 
@@ -117,21 +114,6 @@ class State:
     def last_applied(self) -> int:
         """The last record that an apply has loaded; 0: none."""
         return max((number for number, status in self.status.items() if status != FOUND), default=0)
-
-
-def for_boot(record: Record, with_source: bool) -> dict[Family, BootRules]:
-    """What a boot loads of *record*; *with_source*: with the rules that it was compiled from."""
-    return {
-        family: boot_rules(
-            half.tables,
-            half.absent,
-            half.source if with_source or record.leave else "",
-            half.file,
-            family,
-            record.leave,
-        )
-        for family, half in record.halves.items()
-    }
 
 
 def boot_id() -> str:
@@ -243,17 +225,6 @@ class Store:
             "status": {str(number): status for number, status in sorted(state.status.items())},
         }
         self._write(self.folder / "state.json", json.dumps(data, indent=1) + "\n")
-
-    def confirm(self, state: State, number: int) -> State:
-        """The state in which record *number* is confirmed; it is what the next boot should load."""
-        record = self.record(number)
-        with_source = settings_of(self.folder).access is not None
-        keep_for_boot(self.folder, Backend(record.backend), for_boot(record, with_source))
-        status = {**state.status, number: CONFIRMED}
-        state = replace(state, confirmed=number, waiting=None, status=status)
-        self.set_state(state)
-        self.end_waiting(number)
-        return state
 
     # Records.
 

@@ -103,7 +103,7 @@ def status_report(result: Status, state: State, force: InForce, repaired: int, s
         "confirmed": state.confirmed,
         "waiting": _waiting(state),
         "backend": force.record.backend,
-        "leave": list(force.leave),
+        "leave": list(force.leave()),
         "families": [_family(compared) for compared in result.compared],
         "repaired": repaired,
         "notes": list(result.notes),

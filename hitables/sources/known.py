@@ -280,7 +280,7 @@ def by_state(folder: str, family: Family | None, tables: Tables | None = None) -
     for each in families:
         present = tables
         if present is None:
-            present = find(Kernel(each, Backend(force.record.backend)), force.leave).tables
+            present = find(Kernel(each, Backend(force.record.backend)), force.leave(each)).tables
         half = force.half(each)
         assert half is not None
         found.append(_known(folder, force, each, half, present))
@@ -295,6 +295,7 @@ def program_by_state(folder: str, program: Program) -> Known:
     force = _in_force(folder, program.family)
     half = force.half(program.family)
     assert half is not None
+    leave = force.leave(program.family)
     # Chains of others are not recorded, but jumps to them are.
     declared = {
         table: {
@@ -303,7 +304,7 @@ def program_by_state(folder: str, program: Program) -> Known:
                 rule.enters: texts.TextChain()
                 for chain in chains.values()
                 for rule in chain.rules
-                if rule.enters and rule.enters not in chains and is_foreign(rule.enters, force.leave)
+                if rule.enters and rule.enters not in chains and is_foreign(rule.enters, leave)
             },
         }
         for table, chains in half.tables.items()
@@ -348,13 +349,13 @@ def _known(folder: str, force: InForce, family: Family, half: Half, present: Tab
         else:
             texts_of.append(of_part.source)
         sources.append(source)
-    number = force.record.number
-    notes = list(differences(present, half, force.leave))
+    number, leave = force.record.number, force.leave(family)
+    notes = list(differences(present, half, leave))
     more = [f"… and {len(notes) - _SHOWN} more"] if len(notes) > _SHOWN else []
     return Known(
         replace(sources[0], tables=tuple(table for source in sources for table in source)),
         "".join(texts_of),
-        recognised(present, as_named(present, half, force.leave)),
+        recognised(present, as_named(present, half, leave)),
         tuple(f"not as rule set {number}: {note}" for note in [*notes[:_SHOWN], *more]),
         files,
     )

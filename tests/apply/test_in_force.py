@@ -117,6 +117,30 @@ def test_a_rollback_says_which_tables_the_earlier_rule_set_does_not_have(firewal
     assert "IPv4, table raw: rule set 2 does not have it; it stays as it is" in told
 
 
+def test_chains_left_in_one_family_are_not_left_in_the_other(firewall: Firewall) -> None:
+    six_with_more = firewall.file(
+        SIX.replace("COMMIT", "-A INPUT -s 2001:db9::/32 -j ACCEPT\nCOMMIT"), "more6"
+    )
+    firewall.apply(six_with_more, "--leave", "docker")
+    firewall.iptables("-N", "DOCKER")
+    firewall.iptables("-A", "FORWARD", "-j", "DOCKER")
+    six(firewall, "-N", "DOCKER")
+    six(firewall, "-A", "FORWARD", "-j", "DOCKER")
+    assert "IPv6: the kernel holds rule set 3" in firewall.hitables("status", status=1).stdout
+    firewall.hitables("status", "--repair")
+    assert "DOCKER" not in firewall.save()
+    assert "-j DOCKER" in firewall.save(Family.IPV6)
+
+
+def test_the_next_boot_loads_what_a_rollback_has_loaded(firewall: Firewall) -> None:
+    """Also a table that is not of the file of that rule set."""
+    firewall.apply(firewall.file(SIX.replace("db8", "db9"), "nine.rules"))
+    firewall.apply(other_file(firewall))
+    firewall.hitables("rollback", 3)
+    assert "--dport 22 " in (firewall.state / "confirmed.rules").read_text()
+    assert "db9" in (firewall.state / "confirmed6.rules").read_text()
+
+
 def test_counters_of_rules_that_the_new_rules_lack_come_back(firewall: Firewall) -> None:
     firewall.send(10, 22)
     firewall.hitables("apply", other_file(firewall), "--check", "false", status=2)

@@ -81,16 +81,19 @@ class Life:
         self.firewall.namespace.run([tool, "-t", table, "-I", CHAINS[table], *rule])
         self.kernel[place] |= {name}
 
-    def roll_back(self) -> None:
-        if not self.confirmed or not self.records[self.confirmed].before:
+    def roll_back(self, to_any: bool) -> None:
+        """Load the rule set before the present one, or any."""
+        number = self.records[self.confirmed].before if self.confirmed else 0
+        if to_any:
+            number = self.random.choice([each for each in self.records if each != self.confirmed] or [0])
+        if not number or not self.confirmed:
             return
-        then = self.records[self.records[self.confirmed].before]
-        now = self._force()
-        self.firewall.hitables("rollback")
-        for place, number in then.force.items():
-            if now.get(place) != number:
-                self.kernel[place] = self.records[number].own[place]
-        self.confirmed = self.records[self.confirmed].before
+        now, then = self._force(), self.records[number].force
+        self.firewall.hitables("rollback", *([number] if to_any else []))
+        for place, has in then.items():
+            if now.get(place) != has:
+                self.kernel[place] = self.records[has].own[place]
+        self.confirmed = number
 
     def repair(self) -> None:
         if self.confirmed:
@@ -103,6 +106,8 @@ class Life:
         assert {place: self._held(place) for place in PLACES} == self.kernel, self.told
         if not self.confirmed:
             return
+        at_boot = {place: self._at_boot(place) for place in self._force()}
+        assert at_boot == {place: self._recorded(place) for place in self._force()}, self.told
         differ = {place for place in self._force() if self._recorded(place) != self.kernel[place]}
         shown = self.firewall.hitables("status", "--format", "json", status=1 if differ else 0).stdout
         document = json.loads(shown)
@@ -121,9 +126,11 @@ class Life:
             assert any(found[place][1] for place in here) == bool(here & differ), self.told
 
     def _held(self, place: Place) -> Rules:
-        family, table = place
-        part = re.search(rf"^\*{table}\n.*?^COMMIT", self.firewall.save(family), re.MULTILINE | re.DOTALL)
-        return frozenset(re.findall(r"--comment \"?n(\d+)", part[0])) if part else frozenset()
+        return _rules_in(self.firewall.save(place[0]), place[1])
+
+    def _at_boot(self, place: Place) -> Rules:
+        name = "confirmed.rules" if place[0] is Family.IPV4 else "confirmed6.rules"
+        return _rules_in((self.firewall.state / name).read_text(), place[1])
 
     def _force(self) -> dict[Place, int]:
         return self.records[self.confirmed].force if self.confirmed else {}
@@ -148,12 +155,17 @@ class Life:
         return f"*{table}\n" + "".join(f"-A {CHAINS[table]} {line}\n" for line in lines) + "COMMIT\n"
 
 
+def _rules_in(text: str, table: str) -> Rules:
+    part = re.search(rf"^\*{table}\n.*?^COMMIT", text, re.MULTILINE | re.DOTALL)
+    return frozenset(re.findall(r"--comment \"?n(\d+)", part[0])) if part else frozenset()
+
+
 @BACKENDS
 @pytest.mark.parametrize("seed", range(1, 1 + examples(4)))
 def test_each_table_holds_what_the_model_says(seed: int, backend: Backend, tmp_path: Path) -> None:
     with Namespace() as namespace:
         life = Life(Firewall(namespace, tmp_path, backend), seed)
-        steps = {"apply": 3, "refuse": 2, "ban": 4, "roll back": 2, "repair": 1}
+        steps = {"apply": 5, "refuse": 2, "ban": 3, "roll back": 3, "roll back to any": 1, "repair": 1}
         for number in range(STEPS):
             step = life.random.choices(list(steps), list(steps.values()))[0] if number else "apply"
             life.told.append(step)
@@ -161,8 +173,8 @@ def test_each_table_holds_what_the_model_says(seed: int, backend: Backend, tmp_p
                 life.apply(step == "apply")
             elif step == "ban":
                 life.ban()
-            elif step == "roll back":
-                life.roll_back()
+            elif step.startswith("roll back"):
+                life.roll_back(step != "roll back")
             else:
                 life.repair()
             life.check()
