@@ -18,7 +18,7 @@ from ..ir.packet import Backend
 from . import guard as guards
 from .connections import Connections, established
 from .drift import as_named
-from .in_force import InForce, confirmed, in_force, places
+from .in_force import InForce, Place, confirmed, in_force, own_places, places
 from .kernel import Kernel
 from .load import Change, Wanted, perform
 from .lockout import Session
@@ -147,11 +147,13 @@ def roll_back(
                 f"--backend {now.record.backend} instead"
             )
         notes = bring_back(store, then, now, everything=wanted == current)
-        notes += [
-            f"IPv{int(family)}, table {table}: rule set {wanted} does not have it; it stays as it is"
-            for family, table in places(now.record)
-            if (family, table) not in places(then.record)
-        ]
+        stay = {place: has for place, has in places(now.record).items() if place not in places(then.record)}
+        for (family, table), has in stay.items():
+            notes.append(
+                f"IPv{int(family)}, table {table}: rule set {wanted} does not have it; it stays as it is"
+            )
+            beside = store.record(wanted).beside
+            store.set_beside(wanted, {**beside, family: {**beside.get(family, {}), table: has}})
         if waiting is not None:
             state = replace(state, waiting=None, status={**state.status, waiting.number: ROLLED_BACK})
             guards.stop_timer(waiting.number)
@@ -172,20 +174,24 @@ def bring_back(store: Store, wanted: InForce, current: InForce, everything: bool
     wanted = wanted.only(
         [place for place, number in places(wanted.record).items() if everything or now.get(place) != number]
     )
+    # Tables whose patterns are the same change together.
+    together: dict[tuple[Family, tuple[str, ...]], list[Place]] = {}
+    for part in wanted.parts:
+        for place in own_places(part):
+            patterns = tuple(dict.fromkeys((*current.leave(place), *part.leave)))
+            together.setdefault((place[0], patterns), []).append(place)
     changes = []
-    for family in Family:
-        half, loaded = wanted.half(family), current.half(family)
-        if half is None:
-            continue
-        patterns = tuple(dict.fromkeys((*current.leave(family), *wanted.leave(family))))
+    for (family, patterns), tables in together.items():
+        half, loaded = wanted.only(tables).half(family), current.only(tables).half(family)
+        assert half is not None
         is_left = functools.partial(is_foreign, patterns=patterns)
         kernel = Kernel(family, Backend(wanted.record.backend), [store.lock])
-        tables = of_kernel(half.with_absent(), is_left)
         known = as_named(kernel.read(), loaded, patterns) if loaded is not None else {}
-        changes.append(Change(kernel, Wanted(tables, half.generated, known), is_left))
+        to_load = Wanted(of_kernel(half.with_absent(), is_left), half.generated, known)
+        changes.append(Change(kernel, to_load, is_left))
     perform(changes)
     for part in wanted.parts:
-        patterns = tuple(dict.fromkeys((*part.leave, *current.leave(*part.halves))))
+        patterns = tuple(dict.fromkeys((*part.leave, *current.leave(*own_places(part)))))
         if patterns != part.leave:
             store.set_leave(part.number, patterns)
     return [note for change in changes for note in change.merged.notes]

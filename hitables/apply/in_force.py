@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from ..errors import HitablesError
 from ..ir.fields import Family
 from ..ir.packet import Backend
 from .boot_files import keep_for_boot, settings_of
@@ -74,9 +75,9 @@ class InForce:
     record: Record
     parts: tuple[Record, ...]
 
-    def leave(self, *families: Family) -> tuple[str, ...]:
-        """The patterns of foreign chains of all parts that have rules of *families*; none named: of all."""
-        parts = (part for part in self.parts if not families or part.halves.keys() & set(families))
+    def leave(self, *tables: Place) -> tuple[str, ...]:
+        """The patterns of foreign chains of all parts that have one of *tables*; none named: of all."""
+        parts = (part for part in self.parts if not tables or not set(tables).isdisjoint(own_places(part)))
         return tuple(dict.fromkeys(pattern for part in parts for pattern in part.leave))
 
     def half(self, family: Family) -> Half | None:
@@ -101,16 +102,18 @@ def _joined(mappings: Iterable[Mapping[str, _T]]) -> dict[str, _T]:
 
 
 def in_force(store: Store, number: int) -> InForce:
-    """What is in force with record *number*.  A record of `beside` that is forgotten is left out."""
+    """What is in force with record *number*; HitablesError if a record with a table of it is not kept."""
     record = store.record(number)
     by_number: dict[int, set[Place]] = {number: set(own_places(record))}
     for place, other in places(record).items():
         by_number.setdefault(other, set()).add(place)
     parts = []
     for other in sorted(by_number, key=lambda each: (each != number, -each)):
-        if other == number or store.has(other):
-            whole = record if other == number else store.record(other)
-            parts.append(restricted(whole, by_number[other]))
+        if not store.has(other):
+            raise HitablesError(
+                f"{store.folder}: rule set {number} had tables of rule set {other}, which is not kept"
+            )
+        parts.append(restricted(store.record(other), by_number[other]))
     return InForce(record, tuple(part for part in parts if part.halves))
 
 

@@ -79,7 +79,8 @@ class Change:
 
     def not_ours_yet(self, table: str) -> frozenset[str]:
         """The chains that this change has loaded, and that no packet reaches before it ends."""
-        return frozenset((*self.plans[table].staged, *(body for name, body in self._staged if name == table)))
+        staged = self.plans[table].staged if table in self.plans else ()
+        return frozenset((*staged, *(body for name, body in self._staged if name == table)))
 
     def stage(self) -> None:
         """Load the new chains, which no packet reaches."""
@@ -306,19 +307,16 @@ class Change:
 def perform(changes: Sequence[Change], staged: Callable[[], None] = lambda: None) -> float:
     """Make all *changes*; the seconds between the first and the last visible commit, at most.
 
-    *staged* is called when the kernel was read before the first visible commit.
+    *staged* is called before the first visible commit, each time that the kernel was read for it.
     LiveError if a tool refuses its text.  Some tables may then have their new rules and others the old ones,
     and the caller rolls back.
     """
     changes = [change for change in changes if not change.is_idle]
     for change in changes:
         change.stage()
-    for change in changes:
-        change.read()
-    staged()
     seconds = 0.0
     for attempt in range(_TRIES):
-        seconds = _flip(changes)
+        seconds = _flip(changes, staged if attempt == 0 else lambda: None)
         faults = [fault for change in changes for fault in change.faults()]
         if not faults:
             break
@@ -331,13 +329,13 @@ def perform(changes: Sequence[Change], staged: Callable[[], None] = lambda: None
     return seconds
 
 
-def _flip(changes: Sequence[Change]) -> float:
+def _flip(changes: Sequence[Change], staged: Callable[[], None]) -> float:
     """Change the visible chains: in nf_tables in one commit if the kernel takes it, else table by table."""
     if all(change.kernel.backend is Backend.NFT for change in changes):
         until = time.monotonic() + _SECONDS_AT_ONCE
         while time.monotonic() < until:
             try:
-                _flip_at_once(changes)
+                _flip_at_once(changes, staged)
                 return 0.0
             except flip_nft.Changed:
                 continue
@@ -345,6 +343,7 @@ def _flip(changes: Sequence[Change]) -> float:
                 break  # some rule has a part that cannot be copied
     with legacy_lock(all(change.kernel.takes_lock for change in changes)):
         texts = [change.flip_text() for change in changes]
+        staged()
         for change in changes:
             for place in change.grown() if change.kernel.backend is Backend.NFT else ():
                 flip_nft.set_counts(*place)
@@ -357,10 +356,11 @@ def _flip(changes: Sequence[Change]) -> float:
     return seconds
 
 
-def _flip_at_once(changes: Sequence[Change]) -> None:
+def _flip_at_once(changes: Sequence[Change], staged: Callable[[], None]) -> None:
     expected = flip_nft.generation()
     for change in changes:
         change.flip_text()
+    staged()
     for change in changes:
         expected += change.stage_bodies()
     policies = {place: policy for change in changes for place, policy in change.policies().items()}

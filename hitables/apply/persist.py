@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -134,8 +135,9 @@ def _earlier(store: Store, state: State) -> dict[Family, Tables]:
     earlier: dict[Family, Tables] = {}
     for number in sorted(store.numbers(), reverse=True):
         if number < state.confirmed and state.status.get(number) == CONFIRMED:
-            for family, rules in for_boot(in_force(store, number), with_source=False).items():
-                earlier.setdefault(family, rules.compiled)
+            with contextlib.suppress(HitablesError):  # some of its tables are not kept any more
+                for family, rules in for_boot(in_force(store, number), with_source=False).items():
+                    earlier.setdefault(family, rules.compiled)
     return earlier
 
 

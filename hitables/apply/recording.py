@@ -43,7 +43,12 @@ def what_runs(ready: Sequence[Ready]) -> dict[Family, Half]:
             for unseen in [each.change.merged.left[table] | each.change.not_ours_yet(table)]
         }
         absent = tuple(table for table in each.prepared.wanted.tables if table not in tables)
-        halves[each.kernel.family] = Half(tables, {}, each.found.text, "the kernel", absent)
+        visible = {
+            table: {name: chain for name, chain in chains.items() if name not in hidden}
+            for table, chains in each.change.present.items()
+            for hidden in [each.change.not_ours_yet(table)]
+        }
+        halves[each.kernel.family] = Half(tables, {}, texts.write(visible), "the kernel", absent)
     return halves
 
 
@@ -93,7 +98,7 @@ class Recorder:
         """
         if state.confirmed:
             force = in_force(self.store, state.confirmed)
-            if _is_same(force, halves, self.patterns):
+            if force.record.backend == self.backend and is_same(force, halves, self.patterns):
                 places = [(family, table) for family, half in halves.items() for table in half.tables]
                 for part in force.only(places).parts:
                     for family, half in part.halves.items():
@@ -104,7 +109,7 @@ class Recorder:
         return state, record.number
 
 
-def _is_same(force: InForce, halves: Mapping[Family, Half], patterns: Sequence[str]) -> bool:
+def is_same(force: InForce, halves: Mapping[Family, Half], patterns: Sequence[str]) -> bool:
     """Whether *force* has all tables of *halves*, with the same rules."""
     for family, half in halves.items():
         recorded = force.half(family)

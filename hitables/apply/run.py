@@ -35,8 +35,9 @@ from .in_force import InForce, confirmed, in_force, own_places
 from .kernel import Kernel
 from .load import Change, perform
 from .prepare import Found, find, prepare
-from .recording import Ready, Recorder, differ, loaded, what_runs
+from .recording import Ready, Recorder, differ, is_same, loaded, what_runs
 from .store import (
+    CONFIRMED,
     FOUND,
     WAITING,
     Half,
@@ -124,10 +125,10 @@ def apply(request: Request, report: Report) -> Result:
         if all(each.change.is_idle for each in ready):
             if request.dry_run:
                 pass
-            elif state.confirmed:
+            elif state.confirmed and _is_recorded(request, ready, state, store):
                 _record_leave(request, ready, in_force(store, state.confirmed), store)
             else:
-                _record_as_is(request, ready, state, store)
+                _record_as_is(request, ready, state, store, report)
             return Result.NOTHING
         report.differ(ready, in_force(store, state.confirmed) if state.confirmed else None)
         _check_lockout(request, ready, session, report)
@@ -239,13 +240,23 @@ def _check_lockout(
         lockout.check(refusals)
 
 
-def _record_as_is(request: Request, ready: Sequence[Ready], state: State, store: Store) -> None:
-    """The first apply of what is loaded already: it is recorded, so that later ones know it."""
+def _is_recorded(request: Request, ready: Sequence[Ready], state: State, store: Store) -> bool:
+    """Whether the rules that are loaded already are those that are confirmed."""
+    force = in_force(store, state.confirmed)
+    is_ours = force.record.backend == ready[0].kernel.backend.value
+    return is_ours and is_same(force, loaded(ready), patterns_of(request.leave))
+
+
+def _record_as_is(
+    request: Request, ready: Sequence[Ready], state: State, store: Store, report: Report
+) -> None:
+    """An apply of what somebody has loaded already: it is recorded, so that status and boots know it."""
     state, record = _recorder(request, ready, store).add(
         state, loaded(ready), WAITING, options=_options(request)
     )
     confirmed(store, state, record.number)
     store.log(f"{record.number}: confirmed, as it was loaded already")
+    report.tell(f"recorded as rule set {record.number}, and confirmed")
 
 
 def _recorder(request: Request, ready: Sequence[Ready], store: Store) -> Recorder:
@@ -282,6 +293,9 @@ def _read_again(request: Request, ready: Sequence[Ready], state: State, store: S
             family = each.kernel.family
             each.found = find(each.kernel, patterns)
             each.known = known_tables(each.found, _confirmed_half(state, store, family), patterns)
+            wanted = replace(each.prepared.wanted, known=each.known)
+            each.prepared = replace(each.prepared, wanted=wanted)
+            each.change = Change(each.kernel, wanted, each.change.is_foreign)
             report.tell(
                 f"warning: IPv{int(family)}: the rules of the kernel changed while the new ones were "
                 f"prepared: {'; '.join(changed[:_SHOWN])}.  The new rules replace these too; hitables "
@@ -315,9 +329,10 @@ def _load(
 
     def add_what_came_since() -> None:
         """The new chains are staged: what others changed meanwhile belongs to the old rules, too."""
-        nonlocal state
+        nonlocal state, running
         halves = what_runs(ready)
         if any(differ(half, running[family], record.leave) for family, half in halves.items()):
+            running = halves
             state, late = recorder.add(state, halves, FOUND)
             store.set_before(number, late.number)
             set_waiting(before=late.number)
@@ -385,7 +400,11 @@ def _checked(request: Request, store: Store, state: State, guard: guards.Guard) 
             again.log(f"{number}: confirmed by the check")
             again.forget_old(state)
     guard.abandon()  # which has nothing to do any more
-    if state.confirmed == number:
+    if state.status.get(number) == CONFIRMED:
+        if why:
+            raise HitablesError(
+                f"--check {request.check!r}: {why}; but rule set {number} was confirmed meanwhile, and stays"
+            )
         return Result.CONFIRMED
     why = why or "it ended when the rules were taken back already"
     raise HitablesError(

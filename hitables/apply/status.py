@@ -98,7 +98,7 @@ def status(
         for family, half in part.halves.items():
             if family not in found:
                 tell(f"reading the kernel, IPv{int(family)}")
-                found[family] = find(Kernel(family, Backend(part.backend)), force.leave(family))
+                found[family] = find(Kernel(family, Backend(part.backend)), force.leave())
             compared = _compare(part, family, half, found[family], timeout, tell)
             if families[family] > 1:
                 compared.tables = (*half.tables, *half.absent)

@@ -298,6 +298,10 @@ class Store:
         """Give record *number* another record that it replaced."""
         self._change(number, {"before": before})
 
+    def set_beside(self, number: int, beside: Mapping[Family, Mapping[str, int]]) -> None:
+        """Give record *number* other tables that are in force beside its own."""
+        self._change(number, {"beside": {str(int(family)): dict(each) for family, each in beside.items()}})
+
     def set_tables(self, number: int, family: Family, tables: Tables) -> None:
         """Replace tables of a record, whose rules are the same but for their counters."""
         path = self._folder(number) / f"loaded{int(family)}"
@@ -318,6 +322,8 @@ class Store:
         needed = {state.confirmed, state.last}
         if state.waiting:
             needed |= {state.waiting.number, state.waiting.before}
+        if self.has(state.confirmed):
+            needed.add(self.record(state.confirmed).before)
         past = [number for number in self.numbers() if number not in needed]
         needed |= {other for number in {*needed, *past[-KEPT:]} for other in self._beside(number)}
         old = [number for number in past[:-KEPT] if number not in needed]

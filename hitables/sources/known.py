@@ -16,7 +16,7 @@ from ..apply import texts
 from ..apply.counts import Origins, keyed, of_source, origins_of, recognised, returned_by_policy, sums
 from ..apply.drift import as_named, differences
 from ..apply.in_force import InForce, in_force, places
-from ..apply.store import Half, Store
+from ..apply.store import Record, Store
 from ..apply.texts import Count, Tables
 from ..emit.text import rule_text, write
 from ..errors import HitablesError, NotComparable
@@ -280,10 +280,8 @@ def by_state(folder: str, family: Family | None, tables: Tables | None = None) -
     for each in families:
         present = tables
         if present is None:
-            present = find(Kernel(each, Backend(force.record.backend)), force.leave(each)).tables
-        half = force.half(each)
-        assert half is not None
-        found.append(_known(folder, force, each, half, present))
+            present = find(Kernel(each, Backend(force.record.backend)), force.leave()).tables
+        found.append(_known(folder, force, each, present))
     return found
 
 
@@ -293,9 +291,13 @@ def program_by_state(folder: str, program: Program) -> Known:
     The rules are compared as our own printer writes them, since *program* has not the words of the tool.
     """
     force = _in_force(folder, program.family)
-    half = force.half(program.family)
-    assert half is not None
-    leave = force.leave(program.family)
+    parts = tuple(_printed(part, program.family) for part in force.parts)
+    return _known(folder, replace(force, parts=parts), program.family, texts.of_program(program))
+
+
+def _printed(part: Record, family: Family) -> Record:
+    """*part*, whose rules of *family* are as our own printer writes them."""
+    half = part.halves[family]
     # Chains of others are not recorded, but jumps to them are.
     declared = {
         table: {
@@ -304,14 +306,14 @@ def program_by_state(folder: str, program: Program) -> Known:
                 rule.enters: texts.TextChain()
                 for chain in chains.values()
                 for rule in chain.rules
-                if rule.enters and rule.enters not in chains and is_foreign(rule.enters, leave)
+                if rule.enters and rule.enters not in chains and is_foreign(rule.enters, part.leave)
             },
         }
         for table, chains in half.tables.items()
     }
-    recorded = read(texts.write(declared), family=program.family)
+    recorded = read(texts.write(declared), family=family)
     printed = keyed(texts.of_program(recorded), origins_of(half.tables))
-    return _known(folder, force, program.family, replace(half, tables=printed), texts.of_program(program))
+    return replace(part, halves={**part.halves, family: replace(half, tables=printed)})
 
 
 def _in_force(folder: str, family: Family | None) -> InForce:
@@ -328,12 +330,14 @@ def _in_force(folder: str, family: Family | None) -> InForce:
     return force
 
 
-def _known(folder: str, force: InForce, family: Family, half: Half, present: Tables) -> Known:
-    """*present* with its source.  *half*: all recorded tables of *family*."""
+def _known(folder: str, force: InForce, family: Family, present: Tables) -> Known:
+    """*present* with its source."""
     parts = [part for part in force.parts if family in part.halves]
     sources: list[Program] = []
     files: dict[str, str] = {}
     texts_of: list[str] = []
+    named: Tables = {}
+    notes: list[str] = []
     for part in parts:
         of_part = part.halves[family]
         if not of_part.source:
@@ -349,14 +353,16 @@ def _known(folder: str, force: InForce, family: Family, half: Half, present: Tab
         else:
             texts_of.append(of_part.source)
         sources.append(source)
-    number, leave = force.record.number, force.leave(family)
-    notes = list(differences(present, half, leave))
+        named |= as_named(present, of_part, part.leave)
+        notes += [
+            f"not as rule set {part.number}: {each}" for each in differences(present, of_part, part.leave)
+        ]
     more = [f"… and {len(notes) - _SHOWN} more"] if len(notes) > _SHOWN else []
     return Known(
         replace(sources[0], tables=tuple(table for source in sources for table in source)),
         "".join(texts_of),
-        recognised(present, as_named(present, half, leave)),
-        tuple(f"not as rule set {number}: {note}" for note in [*notes[:_SHOWN], *more]),
+        recognised(present, named),
+        tuple([*notes[:_SHOWN], *more]),
         files,
     )
 

@@ -141,6 +141,70 @@ def test_the_next_boot_loads_what_a_rollback_has_loaded(firewall: Firewall) -> N
     assert "db9" in (firewall.state / "confirmed6.rules").read_text()
 
 
+def test_patterns_of_one_table_do_not_hold_for_another(firewall: Firewall) -> None:
+    """A chain of the file may have the name that another table leaves to its program."""
+    own = "*filter\n:f2b-own -\n-A INPUT -j f2b-own\n-A f2b-own -s 10.9.9.9/32 -j DROP\nCOMMIT\n"
+    firewall.apply(firewall.file(own, "own.rules"))
+    firewall.apply(firewall.file(NAT.replace("10.0.0.0/8", "10.0.0.0/9"), "nat.rules"), "--leave", "fail2ban")
+    firewall.hitables("apply", other_file(firewall), "--check", "false", status=2)
+    assert "-A f2b-own -s 10.9.9.9/32 -j DROP" in firewall.save()
+    firewall.iptables("-F", "f2b-own")
+    firewall.hitables("status", "--repair", status=0)
+    assert "-A f2b-own -s 10.9.9.9/32 -j DROP" in firewall.save()
+
+
+def test_what_somebody_loaded_before_the_file_is_confirmed_by_an_apply(firewall: Firewall) -> None:
+    """The kernel holds the rules of the file already, but no record does, nor would a boot load them."""
+    firewall.iptables("-A", "INPUT", "-s", "203.0.113.9/32", "-j", "DROP")
+    text = filtered(22).replace("COMMIT", "-A INPUT -s 203.0.113.9/32 -j DROP\nCOMMIT")
+    shown = firewall.apply(firewall.file(text, "more.rules"), "--no-compile")
+    if "nothing to do" in shown.stdout:
+        assert "recorded as rule set 3, and confirmed" in shown.stderr
+    assert "203.0.113.9" in (firewall.state / "confirmed.rules").read_text()
+    firewall.hitables("status")
+
+
+def test_a_table_that_was_loaded_by_hand_is_recorded(firewall: Firewall) -> None:
+    firewall.iptables("-t", "mangle", "-A", "INPUT", "-s", "10.0.0.7/32", "-j", "ACCEPT")
+    path = firewall.file("*mangle\n-A INPUT -s 10.0.0.7/32 -j ACCEPT\nCOMMIT\n", "mangle.rules")
+    shown = firewall.apply(path)
+    assert "nothing to do" in shown.stdout and "recorded as rule set 3" in shown.stderr
+    firewall.iptables("-t", "mangle", "-F")
+    assert "IPv4, table mangle: " in firewall.hitables("status", status=1).stdout
+
+
+def test_a_rollback_to_a_rule_set_whose_tables_are_forgotten_is_refused(firewall: Firewall) -> None:
+    """Rule set 3 has nat and, beside it, filter of 2, which nothing needs after twenty more."""
+    firewall.apply(firewall.file(NAT.replace("10.0.0.0/8", "10.0.0.0/9"), "nat.rules"))
+    six_new = firewall.file(SIX.replace("db8", "db9"), "nine.rules")
+    firewall.apply(six_new)
+    for port in range(100, 124):
+        firewall.apply(firewall.file(filtered(port), "other.rules"), "--no-compile")
+    error = firewall.hitables("rollback", 3, status=2).stderr
+    assert "rule set 3 had tables of rule set 2, which is not kept" in error
+    assert "--dport 123 " in firewall.save()
+
+
+def test_many_failed_applies_leave_the_way_back(firewall: Firewall) -> None:
+    for port in range(100, 122):
+        path = firewall.file(filtered(port), "other.rules")
+        firewall.hitables("apply", path, "--no-compile", "--check", "false", status=2)
+    firewall.apply(other_file(firewall), "--no-compile")
+    firewall.hitables("rollback")
+    assert "--dport 22 " in firewall.save()
+
+
+def test_the_old_rules_are_those_of_the_same_backend(firewall: Firewall) -> None:
+    """Legacy and nft hold the same rules; what is taken back in one must not be the record of the other."""
+    other = Backend.LEGACY if firewall.backend is Backend.NFT else Backend.NFT
+    run_other = f"iptables-{other.value}"
+    firewall.namespace.run([f"{run_other}-restore"], firewall.save())
+    beside = Firewall(firewall.namespace, firewall.folder, other)
+    beside.hitables("apply", other_file(firewall), "--no-compile", "--check", "false", status=2)
+    assert "--dport 2222 " not in beside.save()
+    assert "--dport 22 " in beside.save()
+
+
 def test_counters_of_rules_that_the_new_rules_lack_come_back(firewall: Firewall) -> None:
     firewall.send(10, 22)
     firewall.hitables("apply", other_file(firewall), "--check", "false", status=2)

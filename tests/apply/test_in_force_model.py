@@ -89,6 +89,7 @@ class Life:
         if not number or not self.confirmed:
             return
         now, then = self._force(), self.records[number].force
+        self.records[number].force = now | then  # tables that it does not have stay as they are
         self.firewall.hitables("rollback", *([number] if to_any else []))
         for place, has in then.items():
             if now.get(place) != has:
