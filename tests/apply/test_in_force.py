@@ -101,15 +101,6 @@ def test_the_source_of_all_that_is_in_force_is_known(firewall: Firewall) -> None
         assert place in firewall.hitables("trace", saved, "--packet", packet).stdout
 
 
-def test_records_that_are_in_force_are_not_forgotten(firewall: Firewall) -> None:
-    for port in range(100, 124):
-        firewall.apply(firewall.file(filtered(port), "other.rules"), "--no-compile")
-    shown = firewall.hitables("status").stdout
-    assert "IPv4, table filter: the kernel holds rule set 26\n" in shown
-    assert "IPv4, table nat: the kernel holds rule set 2\n" in shown
-    assert not (firewall.state / "0003").exists()
-
-
 def test_a_rollback_says_which_tables_the_earlier_rule_set_does_not_have(firewall: Firewall) -> None:
     raw = "*raw\n-A PREROUTING -s 10.9.0.0/16 -j DROP\nCOMMIT\n"
     firewall.apply(firewall.file(raw, "raw.rules"))
@@ -171,27 +162,6 @@ def test_a_table_that_was_loaded_by_hand_is_recorded(firewall: Firewall) -> None
     assert "nothing to do" in shown.stdout and "recorded as rule set 3" in shown.stderr
     firewall.iptables("-t", "mangle", "-F")
     assert "IPv4, table mangle: " in firewall.hitables("status", status=1).stdout
-
-
-def test_a_rollback_to_a_rule_set_whose_tables_are_forgotten_is_refused(firewall: Firewall) -> None:
-    """Rule set 3 has nat and, beside it, filter of 2, which nothing needs after twenty more."""
-    firewall.apply(firewall.file(NAT.replace("10.0.0.0/8", "10.0.0.0/9"), "nat.rules"))
-    six_new = firewall.file(SIX.replace("db8", "db9"), "nine.rules")
-    firewall.apply(six_new)
-    for port in range(100, 124):
-        firewall.apply(firewall.file(filtered(port), "other.rules"), "--no-compile")
-    error = firewall.hitables("rollback", 3, status=2).stderr
-    assert "rule set 3 had tables of rule set 2, which is not kept" in error
-    assert "--dport 123 " in firewall.save()
-
-
-def test_many_failed_applies_leave_the_way_back(firewall: Firewall) -> None:
-    for port in range(100, 122):
-        path = firewall.file(filtered(port), "other.rules")
-        firewall.hitables("apply", path, "--no-compile", "--check", "false", status=2)
-    firewall.apply(other_file(firewall), "--no-compile")
-    firewall.hitables("rollback")
-    assert "--dport 22 " in firewall.save()
 
 
 def test_the_old_rules_are_those_of_the_same_backend(firewall: Firewall) -> None:

@@ -1,0 +1,60 @@
+"""Which records are kept: those of the last applies, those in force, and the way back from these."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hitables.apply.in_force import beside, in_force, own_places
+from hitables.apply.store import CONFIRMED, KEPT, ROLLED_BACK, Half, Record, State, Store
+from hitables.apply.texts import empty
+from hitables.errors import HitablesError
+from hitables.ir.fields import Family
+
+FILTER, NAT = ("filter",), ("nat",)
+
+
+def add(store: Store, state: State, tables: tuple[str, ...], status: str = CONFIRMED) -> State:
+    """The state after an apply of *tables* of IPv4, which is confirmed or taken back."""
+    halves = {Family.IPV4: Half({table: empty(table) for table in tables})}
+    base = store.record(state.confirmed) if state.confirmed else None
+    record = Record(state.last + 1, 0.0, "nft", (), halves, state.confirmed)
+    record = replace(record, beside=beside(base, "nft", own_places(record)))
+    state = store.add(state, record, status)
+    return replace(state, confirmed=record.number) if status == CONFIRMED else state
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store.open(str(tmp_path), create=True)
+
+
+def test_records_that_are_in_force_are_kept(store: Store) -> None:
+    state = add(store, State(), (*FILTER, *NAT))
+    for _ in range(KEPT + 10):
+        state = store.forget_old(add(store, state, FILTER))
+    assert not store.has(2) and store.has(1)
+    parts = in_force(store, state.confirmed).parts
+    assert [(part.number, own_places(part)) for part in parts] == [
+        (state.last, [(Family.IPV4, "filter")]),
+        (1, [(Family.IPV4, "nat")]),
+    ]
+
+
+def test_a_record_of_which_tables_are_not_kept_cannot_be_in_force(store: Store) -> None:
+    """Record 2 has nat, and beside it filter of 1, which nothing needs later."""
+    state = add(store, add(store, State(), FILTER), NAT)
+    for _ in range(KEPT + 10):
+        state = store.forget_old(add(store, state, FILTER))
+    assert store.has(2) and not store.has(1)
+    with pytest.raises(HitablesError, match="rule set 2 had tables of rule set 1, which is not kept"):
+        in_force(store, 2)
+
+
+def test_the_way_back_is_kept_beside_many_that_were_taken_back(store: Store) -> None:
+    state = add(store, add(store, State(), FILTER), FILTER)
+    for _ in range(KEPT + 10):
+        state = store.forget_old(add(store, state, FILTER, ROLLED_BACK))
+    assert store.has(store.record(state.confirmed).before)
