@@ -18,7 +18,7 @@ from ..ir.packet import Backend
 from . import guard as guards
 from .connections import Connections, established
 from .drift import as_named
-from .in_force import InForce, Place, confirmed, in_force, own_places, places
+from .in_force import InForce, Place, confirm_record, in_force, own_places, places
 from .kernel import Kernel
 from .load import Change, Wanted, perform
 from .lockout import Session
@@ -109,7 +109,7 @@ def confirm(folder: str, number: int | None = None, by: str = "") -> int:
             raise HitablesError(f"no rule set waits for its confirmation{ended}")
         if not waiting.until:
             raise HitablesError(f"rule set {waiting.number} was not loaded completely: hitables rollback")
-        state = confirmed(store, state, waiting.number)
+        state = confirm_record(store, state, waiting.number)
         guards.stop_timer(waiting.number)
         store.log(f"{waiting.number}: confirmed" + (f" by {by}" if by else ""))
         store.forget_old(state)
@@ -121,24 +121,32 @@ def roll_back(
 ) -> tuple[int, list[str]]:
     """Load an earlier rule set: the one before, or *number*; its number, and notes for the user.
 
-    *waiting_only*: do it only if this record still waits.
+    A rule set that waits is taken back first.  *waiting_only*: do it only if this record still waits.
     """
+    asked_about = _waiting_now(folder)
     with Store.open(folder, wait=60.0) as store:
         state = store.state()
         waiting = state.waiting
         if waiting_only is not None and (waiting is None or waiting.number != waiting_only):
             return 0, []
-        if waiting is not None and number in (None, waiting.before):
+        if waiting is None and number is None and state.status.get(asked_about) == ROLLED_BACK:
+            note = f"rule set {asked_about} was taken back while this command waited"
+            return store.record(asked_about).before, [note]
+        if waiting is not None:
+            if number == waiting.number:
+                raise HitablesError(f"rule set {number} is loaded, and waits: hitables confirm")
+            if number is not None:
+                in_force(store, number)  # an error of it comes before anything changes
             undo(store, state, "hitables rollback was called")
-            return waiting.before, []
-        current = waiting.number if waiting else state.confirmed
+            if number in (None, waiting.before):
+                return waiting.before, []
+            state = store.state()
+        current = state.confirmed
         if not current:
             raise HitablesError(f"{folder}: no rule set is loaded from here, so none can be taken back")
         wanted = number or store.record(current).before
         if not wanted:
             raise HitablesError(f"{folder}: there is no rule set before {current}")
-        if wanted == current and waiting is not None:
-            raise HitablesError(f"rule set {current} is loaded, and waits: hitables confirm")
         then, now = in_force(store, wanted), in_force(store, current)
         if then.record.backend != now.record.backend:
             raise HitablesError(
@@ -147,19 +155,23 @@ def roll_back(
                 f"--backend {now.record.backend} instead"
             )
         notes = bring_back(store, then, now, everything=wanted == current)
-        stay = {place: has for place, has in places(now.record).items() if place not in places(then.record)}
-        for (family, table), has in stay.items():
-            notes.append(
-                f"IPv{int(family)}, table {table}: rule set {wanted} does not have it; it stays as it is"
-            )
-            beside = store.record(wanted).beside
-            store.set_beside(wanted, {**beside, family: {**beside.get(family, {}), table: has}})
-        if waiting is not None:
-            state = replace(state, waiting=None, status={**state.status, waiting.number: ROLLED_BACK})
-            guards.stop_timer(waiting.number)
-        confirmed(store, state, wanted)
+        for (family, table), holder in places(now.record).items():
+            if (family, table) not in places(then.record):
+                store.add_beside(wanted, family, table, holder)
+                notes.append(
+                    f"IPv{int(family)}, table {table}: rule set {wanted} does not have it; it stays as it is"
+                )
+        confirm_record(store, state, wanted)
         store.log(f"{wanted}: loaded again in place of {current}")
         return wanted, notes
+
+
+def _waiting_now(folder: str) -> int:
+    """The record that waits, asked without the lock; 0: none, or it is not known."""
+    with contextlib.suppress(HitablesError):
+        waiting = Store(Path(folder), -1).state().waiting
+        return waiting.number if waiting else 0
+    return 0
 
 
 def bring_back(store: Store, wanted: InForce, current: InForce, everything: bool = False) -> list[str]:

@@ -104,17 +104,18 @@ def _joined(mappings: Iterable[Mapping[str, _T]]) -> dict[str, _T]:
 def in_force(store: Store, number: int) -> InForce:
     """What is in force with record *number*; HitablesError if a record with a table of it is not kept."""
     record = store.record(number)
-    by_number: dict[int, set[Place]] = {number: set(own_places(record))}
-    for place, other in places(record).items():
-        by_number.setdefault(other, set()).add(place)
+    by_number: dict[int, set[Place]] = {}
+    for place, holder in places(record).items():
+        by_number.setdefault(holder, set()).add(place)
     parts = []
-    for other in sorted(by_number, key=lambda each: (each != number, -each)):
-        if not store.has(other):
+    for holder in sorted(by_number, key=lambda each: (each != number, -each)):
+        if not store.has(holder):
             raise HitablesError(
-                f"{store.folder}: rule set {number} had tables of rule set {other}, which is not kept"
+                f"{store.folder}: rule set {number} had tables of rule set {holder}, which is not kept"
             )
-        parts.append(restricted(store.record(other), by_number[other]))
-    return InForce(record, tuple(part for part in parts if part.halves))
+        whole = record if holder == number else store.record(holder)
+        parts.append(restricted(whole, by_number[holder]))
+    return InForce(record, tuple(parts))
 
 
 def for_boot(force: InForce, with_source: bool) -> dict[Family, BootRules]:
@@ -128,7 +129,7 @@ def for_boot(force: InForce, with_source: bool) -> dict[Family, BootRules]:
     return rules
 
 
-def confirmed(store: Store, state: State, number: int) -> State:
+def confirm_record(store: Store, state: State, number: int) -> State:
     """The state in which record *number* is confirmed; the next boot loads what is in force with it."""
     force = in_force(store, number)
     with_source = settings_of(store.folder).access is not None

@@ -77,8 +77,8 @@ class Change:
             for name, plan in self.plans.items()
         }
 
-    def not_ours_yet(self, table: str) -> frozenset[str]:
-        """The chains that this change has loaded, and that no packet reaches before it ends."""
+    def staged_chains(self, table: str) -> frozenset[str]:
+        """The chains that this change loads, and that no packet reaches before its visible commit."""
         staged = self.plans[table].staged if table in self.plans else ()
         return frozenset((*staged, *(body for name, body in self._staged if name == table)))
 

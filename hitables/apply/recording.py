@@ -40,19 +40,19 @@ def what_runs(ready: Sequence[Ready]) -> dict[Family, Half]:
             table: {name: chain for name, chain in chains.items() if name not in unseen}
             for table, chains in each.change.present.items()
             if table in each.prepared.wanted.tables
-            for unseen in [each.change.merged.left[table] | each.change.not_ours_yet(table)]
+            for unseen in [each.change.merged.left[table] | each.change.staged_chains(table)]
         }
         absent = tuple(table for table in each.prepared.wanted.tables if table not in tables)
         visible = {
             table: {name: chain for name, chain in chains.items() if name not in hidden}
             for table, chains in each.change.present.items()
-            for hidden in [each.change.not_ours_yet(table)]
+            for hidden in [each.change.staged_chains(table)]
         }
         halves[each.kernel.family] = Half(tables, {}, texts.write(visible), "the kernel", absent)
     return halves
 
 
-def loaded(ready: Sequence[Ready]) -> dict[Family, Half]:
+def what_will_run(ready: Sequence[Ready]) -> dict[Family, Half]:
     """What the kernel will hold."""
     return {
         each.kernel.family: Half(

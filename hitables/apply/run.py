@@ -31,11 +31,11 @@ from . import lockout, texts
 from .confirm import duty, undo
 from .counts import keyed, of_source, recognised
 from .drift import as_named, differences, holds
-from .in_force import InForce, confirmed, in_force, own_places
+from .in_force import InForce, confirm_record, in_force, own_places
 from .kernel import Kernel
 from .load import Change, perform
 from .prepare import Found, find, prepare
-from .recording import Ready, Recorder, differ, is_same, loaded, what_runs
+from .recording import Ready, Recorder, differ, is_same, what_runs, what_will_run
 from .store import (
     CONFIRMED,
     FOUND,
@@ -244,7 +244,7 @@ def _is_recorded(request: Request, ready: Sequence[Ready], state: State, store: 
     """Whether the rules that are loaded already are those that are confirmed."""
     force = in_force(store, state.confirmed)
     is_ours = force.record.backend == ready[0].kernel.backend.value
-    return is_ours and is_same(force, loaded(ready), patterns_of(request.leave))
+    return is_ours and is_same(force, what_will_run(ready), patterns_of(request.leave))
 
 
 def _record_as_is(
@@ -252,9 +252,9 @@ def _record_as_is(
 ) -> None:
     """An apply of what somebody has loaded already: it is recorded, so that status and boots know it."""
     state, record = _recorder(request, ready, store).add(
-        state, loaded(ready), WAITING, options=_options(request)
+        state, what_will_run(ready), WAITING, options=_options(request)
     )
-    confirmed(store, state, record.number)
+    confirm_record(store, state, record.number)
     store.log(f"{record.number}: confirmed, as it was loaded already")
     report.tell(f"recorded as rule set {record.number}, and confirmed")
 
@@ -314,7 +314,7 @@ def _load(
     _read_again(request, ready, state, store, report)
     recorder, running = _recorder(request, ready, store), what_runs(ready)
     state, before = recorder.before(state, running)
-    state, record = recorder.add(state, loaded(ready), WAITING, before, _options(request))
+    state, record = recorder.add(state, what_will_run(ready), WAITING, before, _options(request))
     number = record.number
     store.begin_waiting(number)
     state = replace(state, waiting=Waiting(number, before, 0.0, boot_id()))
@@ -366,7 +366,7 @@ def _load(
 def _confirm_now(store: Store, state: State, guard: guards.Guard) -> Result:
     assert state.waiting is not None
     number = state.waiting.number
-    state = confirmed(store, state, number)
+    state = confirm_record(store, state, number)
     guard.loaded(0)
     guards.stop_timer(number)
     store.log(f"{number}: confirmed")
@@ -395,7 +395,7 @@ def _checked(request: Request, store: Store, state: State, guard: guards.Guard) 
         if waits and why:
             undo(again, state, f"the check failed: {why}")
         elif waits:
-            state = confirmed(again, state, number)
+            state = confirm_record(again, state, number)
             guards.stop_timer(number)
             again.log(f"{number}: confirmed by the check")
             again.forget_old(state)

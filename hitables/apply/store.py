@@ -265,7 +265,7 @@ class Store:
         folder = self._folder(number)
         if not self.has(number):
             raise HitablesError(f"{self.folder}: there is no rule set {number}; hitables history lists them")
-        data = self._json(folder / "record.json")
+        data = self._json_of(number)
         halves = {}
         for name, half in data["families"].items():
             halves[Family(int(name))] = Half(
@@ -298,9 +298,11 @@ class Store:
         """Give record *number* another record that it replaced."""
         self._change(number, {"before": before})
 
-    def set_beside(self, number: int, beside: Mapping[Family, Mapping[str, int]]) -> None:
-        """Give record *number* other tables that are in force beside its own."""
-        self._change(number, {"beside": {str(int(family)): dict(each) for family, each in beside.items()}})
+    def add_beside(self, number: int, family: Family, table: str, holder: int) -> None:
+        """A *table* of record *holder* is in force beside record *number* from now on."""
+        beside = self._json_of(number).get("beside", {})
+        beside.setdefault(str(int(family)), {})[table] = holder
+        self._change(number, {"beside": beside})
 
     def set_tables(self, number: int, family: Family, tables: Tables) -> None:
         """Replace tables of a record, whose rules are the same but for their counters."""
@@ -308,8 +310,8 @@ class Store:
         self._write(path, texts.write({**texts.parse(read_text(str(path))), **tables}))
 
     def _change(self, number: int, values: Mapping[str, Any]) -> None:
-        path = self._folder(number) / "record.json"
-        self._write(path, json.dumps({**self._json(path), **values}) + "\n")
+        data = {**self._json_of(number), **values}
+        self._write(self._folder(number) / "record.json", json.dumps(data) + "\n")
 
     def numbers(self) -> list[int]:
         """The numbers of the records, the oldest first."""
@@ -323,7 +325,7 @@ class Store:
         if state.waiting:
             needed |= {state.waiting.number, state.waiting.before}
         if self.has(state.confirmed):
-            needed.add(self.record(state.confirmed).before)
+            needed.add(self._json_of(state.confirmed)["before"])
         past = [number for number in self.numbers() if number not in needed]
         needed |= {other for number in {*needed, *past[-KEPT:]} for other in self._beside(number)}
         old = [number for number in past[:-KEPT] if number not in needed]
@@ -344,8 +346,12 @@ class Store:
         """The records with tables that are in force beside record *number*."""
         if not self.has(number):
             return set()
-        data = self._json(self._folder(number) / "record.json")
-        return {other for tables in data.get("beside", {}).values() for other in tables.values()}
+        tables = self._json_of(number).get("beside", {}).values()
+        return {holder for each in tables for holder in each.values()}
+
+    def _json_of(self, number: int) -> Any:
+        """What record.json of record *number* has."""
+        return self._json(self._folder(number) / "record.json")
 
     def log(self, message: str) -> None:
         """Add a line to the log, with the time."""

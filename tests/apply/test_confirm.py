@@ -265,6 +265,14 @@ def test_a_check_may_be_a_command_of_ours(firewall: Firewall) -> None:
     assert status_of(firewall)[2] == "confirmed"
 
 
+def test_rules_that_are_confirmed_during_a_check_that_fails_stay(firewall: Firewall) -> None:
+    path = firewall.file(NEW, "new.rules")
+    check = f"{HITABLES} confirm --state {firewall.state}; false"
+    error = firewall.hitables("apply", path, "--check", check, status=2).stderr
+    assert "rule set 2 was confirmed meanwhile, and stays" in error
+    assert status_of(firewall)[2] == "confirmed"
+
+
 def test_rules_that_are_taken_back_during_the_check_are_not_confirmed_by_it(firewall: Firewall) -> None:
     firewall.apply(firewall.file(OLD))
     check = f"{HITABLES} rollback --state {firewall.state}"

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.firewall import Firewall
 
+from hitables.apply import load
 from hitables.apply import run as applying
-from hitables.apply.confirm import undo
+from hitables.apply.confirm import guard_rolls_back, roll_back, undo
 from hitables.apply.store import State, Store
 from hitables.errors import FileError
 from hitables.ir.fields import Family
@@ -146,11 +148,12 @@ def test_patterns_of_one_table_do_not_hold_for_another(firewall: Firewall) -> No
 
 def test_what_somebody_loaded_before_the_file_is_confirmed_by_an_apply(firewall: Firewall) -> None:
     """The kernel holds the rules of the file already, but no record does, nor would a boot load them."""
+    firewall.apply(other_file(firewall), "--no-compile")
     firewall.iptables("-A", "INPUT", "-s", "203.0.113.9/32", "-j", "DROP")
-    text = filtered(22).replace("COMMIT", "-A INPUT -s 203.0.113.9/32 -j DROP\nCOMMIT")
+    text = filtered(2222).replace("COMMIT", "-A INPUT -s 203.0.113.9/32 -j DROP\nCOMMIT")
     shown = firewall.apply(firewall.file(text, "more.rules"), "--no-compile")
-    if "nothing to do" in shown.stdout:
-        assert "recorded as rule set 3, and confirmed" in shown.stderr
+    assert "nothing to do" in shown.stdout
+    assert "recorded as rule set 4, and confirmed" in shown.stderr
     assert "203.0.113.9" in (firewall.state / "confirmed.rules").read_text()
     firewall.hitables("status")
 
@@ -219,6 +222,85 @@ def test_rules_that_came_meanwhile_come_back(firewall: Firewall, stage: str) -> 
     assert "203.0.113.9" not in firewall.save()
     firewall.hitables("rollback")
     assert "203.0.113.9" in firewall.save() and "--dport 22 " in firewall.save()
+
+
+def apply_two_families(folder: str, backend: Backend) -> None:
+    """IPv4 as it is, while another program flushes it, and new rules of IPv6."""
+
+    def begin(name: str) -> None:
+        if name == "compiling six.rules":
+            run([f"iptables-{backend.value}", "-w", "-F", "INPUT"])
+
+    files = {
+        Family.IPV4: ("office.rules", filtered(22) + NAT),
+        Family.IPV6: ("six.rules", SIX.replace("8", "9")),
+    }
+    request = applying.Request(files, folder, backend, confirm=0)
+    assert applying.apply(request, applying.Report(begin)) is applying.Result.CONFIRMED
+
+
+def test_rules_that_were_as_wanted_and_change_meanwhile_are_loaded(firewall: Firewall) -> None:
+    firewall.namespace.call(apply_two_families, str(firewall.state), firewall.backend)
+    assert "--dport 22 " in firewall.save()
+    firewall.hitables("status")
+
+
+def apply_beside_a_late_ban(folder: str, backend: Backend, text: str) -> None:
+    """Another program bans an address when the new chains are staged, and before they are entered."""
+    flip = load._flip
+
+    def late(*arguments: Any) -> float:
+        run([f"iptables-{backend.value}", "-w", "-I", "INPUT", "-s", "203.0.113.9/32", "-j", "DROP"])
+        return flip(*arguments)
+
+    load._flip = late
+    try:
+        request = applying.Request({Family.IPV4: ("other.rules", text)}, folder, backend, confirm=0)
+        applying.apply(request, applying.Report())
+    finally:
+        load._flip = flip
+
+
+def test_rules_that_came_in_the_last_moment_come_back(firewall: Firewall) -> None:
+    firewall.namespace.call(apply_beside_a_late_ban, str(firewall.state), firewall.backend, filtered(2222))
+    assert "203.0.113.9" not in firewall.save()
+    firewall.hitables("rollback")
+    assert "203.0.113.9" in firewall.save() and "--dport 22 " in firewall.save()
+    assert "203.0.113.9" in firewall.hitables("source", "--family", 4).stdout
+
+
+# Rollbacks while a rule set waits.
+
+
+def test_a_rollback_to_an_earlier_rule_set_takes_back_the_one_that_waits(firewall: Firewall) -> None:
+    """Also its tables that the earlier one does not have."""
+    firewall.apply(other_file(firewall))
+    raw = firewall.file("*raw\n-A PREROUTING -s 192.0.2.0/24 -j DROP\nCOMMIT\n", "raw.rules")
+    firewall.hitables("apply", raw, "--confirm", 600)
+    assert "rule set 2 is loaded" in firewall.hitables("rollback", 2).stdout
+    assert "192.0.2.0/24" not in firewall.save() and "--dport 22 " in firewall.save()
+    firewall.hitables("status")
+
+
+def roll_back_beside_the_guard(folder: str) -> tuple[int, list[str]]:
+    """The guard takes rule set 4 back while the command waits for the lock."""
+    opened = Store.open
+
+    def late(path: str, create: bool = False, wait: float = 10.0) -> Store:
+        Store.open = opened
+        guard_rolls_back(folder, 4, "the test wants it")
+        return opened(path, create, wait)
+
+    Store.open = late
+    return roll_back(folder)
+
+
+def test_a_rollback_that_comes_too_late_takes_back_no_other(firewall: Firewall) -> None:
+    firewall.apply(other_file(firewall))
+    firewall.hitables("apply", firewall.file(filtered(80), "more.rules"), "--confirm", 600)
+    loaded, notes = firewall.namespace.call(roll_back_beside_the_guard, str(firewall.state))
+    assert loaded == 3 and "rule set 4 was taken back while this command waited" in notes
+    assert "--dport 2222 " in firewall.save()
 
 
 # The guard, and what it cannot write.

@@ -7,6 +7,7 @@ import random
 import re
 import subprocess
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -296,25 +297,34 @@ def change_if_allowed(family: Family, backend: Backend, command: str, number: in
     subprocess.run([tool(family, backend), "-w", "1", command, *rule], capture_output=True, check=False)
 
 
+PRINTED = Reader._saved
+
+
+def read_printed_by(
+    print_rules: Callable[[Reader, bool], tuple[str, str]], family: Family, backend: Backend
+) -> str:
+    """What the reader reads when *print_rules* does the printing."""
+    Reader._saved = print_rules  # type: ignore[method-assign]
+    try:
+        return read(family, backend).text
+    finally:
+        Reader._saved = PRINTED  # type: ignore[method-assign]
+
+
 def read_while_it_changes(family: Family, backend: Backend, times: int, tries: int = 0) -> str:
     """The rules are changed behind the printing of them, *times* times; at most *tries* are made, if not 0."""
     if tries:
         checked_save.retries = partial(retries, tries, 0.0)
     changes = iter(range(times))
-    printed = Reader._saved
 
     def and_then(self: Reader, counters: bool) -> tuple[str, str]:
-        message = printed(self, counters)
+        message = PRINTED(self, counters)
         number = next(changes, None)
-        if number is not None:  # which fails while the reader holds the lock
+        if number is not None:
             change_if_allowed(family, backend, "-A", number)
         return message
 
-    Reader._saved = and_then  # type: ignore[method-assign]
-    try:
-        return read(family, backend).text
-    finally:
-        Reader._saved = printed  # type: ignore[method-assign]
+    return read_printed_by(and_then, family, backend)
 
 
 @EVERYWHERE
@@ -324,7 +334,9 @@ def test_a_change_between_printing_and_comparing_is_read_too(family: Family, bac
         text = namespace.call(read_while_it_changes, family, backend, 2)
         changes = 2 if backend is Backend.NFT else 1
         assert text.count("-A INPUT") == 3 + changes and text == save(family, backend, namespace)
-        if backend is Backend.LEGACY:  # nobody can change what is read under the lock
+        if (
+            backend is Backend.LEGACY
+        ):  # from its second reading on, the reader holds the lock: no change works
             text = namespace.call(read_while_it_changes, family, backend, 50, tries=10)
             assert text.count("-A INPUT") == 5 and text == save(family, backend, namespace)
             return
@@ -334,24 +346,20 @@ def test_a_change_between_printing_and_comparing_is_read_too(family: Family, bac
 
 def read_while_it_changes_and_back(family: Family, backend: Backend, times: int) -> str:
     """A rule is away while the rules are printed, *times* times, and there when they are compared."""
-    printed, left = Reader._saved, times
+    left = times
 
     def without(self: Reader, counters: bool) -> tuple[str, str]:
         nonlocal left
         left -= 1
         if left < 0:
-            return printed(self, counters)
+            return PRINTED(self, counters)
         change_if_allowed(family, backend, "-D", 99)
-        message = printed(self, counters)
+        message = PRINTED(self, counters)
         change_if_allowed(family, backend, "-A", 99)
         return message
 
     change_if_allowed(family, backend, "-A", 99)
-    Reader._saved = without  # type: ignore[method-assign]
-    try:
-        return read(family, backend).text
-    finally:
-        Reader._saved = printed  # type: ignore[method-assign]
+    return read_printed_by(without, family, backend)
 
 
 @EVERYWHERE
