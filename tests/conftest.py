@@ -11,7 +11,6 @@ import compileall
 import functools
 import gc
 import os
-import random
 import shutil
 import subprocess
 import sys
@@ -21,11 +20,12 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from support.scale import DEEP, USUAL
+from support.scale import DEEP, FEWER, USUAL
 
 # An editable install compiles the engine when it is imported.  Done here it is done once, before
 # the workers start; two at a time would spoil ninja's records.
 import hitables  # noqa: F401
+from hitables.kernel import stopwatch
 
 # Rewriting the asserts of all test files takes half the time of their collection, in each worker; pytest keeps
 # the result where Python may write byte code.
@@ -33,14 +33,21 @@ sys.dont_write_bytecode = False
 
 # A test that fails says how to repeat it; how fast a machine is fails none.
 settings.register_profile(
-    "default", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+    "default",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
+    max_examples=FEWER,
 )
+settings.register_profile("ci", settings.get_profile("ci"), max_examples=FEWER)
 settings.register_profile("sanitize", settings.get_profile("default"), max_examples=25)
 settings.register_profile(
     "deep", settings.get_profile("default"), max_examples=DEEP * USUAL, derandomize=False
 )
-if not os.environ.get("CI"):  # there Hypothesis takes its own profile, whose examples never change
-    settings.load_profile("default")
+# Where CI is set, the examples of Hypothesis never change.
+settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+pytest_plugins = ["support.shuffled"]
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
@@ -50,12 +57,10 @@ KERNEL_COMMANDS = ("unshare", "ip", "iptables-legacy-restore", "iptables-nft-res
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--at-least", metavar="FILE", help="fail if fewer tests ran than FILE says")
-    parser.addoption(
-        "--shuffle", metavar="SEED", type=int, help="files, and tests in a file, in an order of SEED"
-    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    stopwatch.SLICE = 0.01  # what is measured in the kernel is not what is tried
     if not hasattr(config, "workerinput"):
         # An editable install reads byte code but writes none, so each of some 500 processes would compile
         # what it imports (a third of the time that a command takes to start).
@@ -73,26 +78,12 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)  # before -m picks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """A test file that names the C engine, or its face, drives it."""
-    seed = config.getoption("--shuffle")
-    if seed is not None:
-        items[:] = shuffled(items, seed)
     drives = functools.cache(
         lambda path: "hitables.core" in path.read_text() or "hitables.engine" in path.read_text()
     )
     for item in items:
         if drives(item.path):
             item.add_marker("engine")
-
-
-def shuffled(items: list[pytest.Item], seed: int) -> list[pytest.Item]:
-    """Tests of a file stay together, so that what they share is made once."""
-    drawn = random.Random(seed)
-    files: dict[Path, list[pytest.Item]] = {}
-    for item in items:
-        files.setdefault(item.path, []).append(item)
-    for each in files.values():
-        drawn.shuffle(each)
-    return [item for path in drawn.sample(list(files), len(files)) for item in files[path]]
 
 
 @pytest.hookimpl(hookwrapper=True)

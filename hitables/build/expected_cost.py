@@ -62,7 +62,8 @@ def _anywhere(low: Words, high: Words, rng: np.random.Generator) -> Words:
     """A value from *low* to *high*, both included."""
     drawn = low.copy()
     upper = high[:, 0] > low[:, 0]
-    drawn[:, 0] = rng.integers(low[:, 0], high[:, 0], endpoint=True, dtype=np.uint64)
+    if upper.any():
+        drawn[:, 0] = rng.integers(low[:, 0], high[:, 0], endpoint=True, dtype=np.uint64)
     # Only part of the first and of the last block of 2**64 values is inside.
     start = np.where(drawn[:, 0] == low[:, 0], low[:, 1], np.uint64(0))
     end = np.where(drawn[:, 0] == high[:, 0], high[:, 1], np.uint64(2**64 - 1))
@@ -122,32 +123,37 @@ def _ending(tree: Tree, boxes: Boxes) -> Tree:
     return replace(tree, boxes=boxes.priced(boxes.prices, reorder))
 
 
-def rules_read(boxes: Boxes, tree: Tree, seed: int = 0) -> tuple[float, float]:
+def means(boxes: Boxes, trees: Sequence[Tree], prices: Sequence[Prices]) -> npt.NDArray[np.float64]:
+    """Mean rules read, and mean cost at each of *prices*, in the list and in the tree: [tree, 1 + prices, 2].
+
+    Packets have the weight of their rule.  Costs are of fewer points than rules read.
+    """
+    sample = draw(boxes, trees[0])
+    most = max(20, min(COSTED, READ_AT_ONCE // max(1, len(boxes.final))))
+    costed = sample if len(boxes.rule) <= most else draw(boxes, trees[0], most)
+    found = np.zeros((len(trees), 1 + len(prices), 2))
+    if sample.share.sum():
+        found[:, 0, 0] = _mean(np.minimum(sample.decided + 1, len(boxes.final)), sample)
+        found[0, 0, 1] = _mean(sample.reads, sample)
+        for at, tree in enumerate(trees[1:], 1):  # all trees over the boxes decide a point alike
+            found[at, 0, 1] = _mean(_ending(tree, boxes).search(sample.points)[1], sample)
+    if costed.share.sum():
+        for number, each in enumerate(prices, 1):
+            priced = boxes.priced(each)
+            found[:, number, 0] = _mean(_ending(unsplit(priced), priced).spend(costed.points)[2], costed)
+            for at, tree in enumerate(trees):
+                found[at, number, 1] = _mean(_ending(tree, priced).spend(costed.points)[2], costed)
+    return found
+
+
+def rules_read(boxes: Boxes, tree: Tree) -> tuple[float, float]:
     """Mean rules read in the list and in the tree; packets have the weight of their rule."""
-    sample = draw(boxes, tree, seed=seed)
-    if not sample.share.sum():
-        return 0.0, 0.0
-    listed = np.minimum(sample.decided + 1, len(boxes.final))
-    return _mean(listed, sample), _mean(sample.reads, sample)
+    in_list, in_tree = means(boxes, [tree], ())[0, 0].tolist()
+    return in_list, in_tree
 
 
 def _mean(values: npt.ArrayLike, sample: Sample) -> float:
     return float(np.average(np.asarray(values, float), weights=sample.share))
-
-
-def spent(boxes: Boxes, tree: Tree, prices: Sequence[Prices]) -> list[tuple[float, float]]:
-    """For each of *prices*, the mean cost of the list and of the tree; of fewer points than `rules_read`."""
-    most = max(20, min(COSTED, READ_AT_ONCE // max(1, len(boxes.final))))
-    sample = draw(boxes, tree, most)
-    if not sample.share.sum():
-        return [(0.0, 0.0)] * len(prices)
-    means = []
-    for each in prices:
-        priced = boxes.priced(each)
-        listed = _ending(unsplit(priced), priced).spend(sample.points)[2]
-        in_tree = _ending(tree, priced).spend(sample.points)[2]
-        means.append((_mean(listed, sample), _mean(in_tree, sample)))
-    return means
 
 
 def spent_at(

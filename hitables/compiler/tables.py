@@ -24,7 +24,7 @@ from ..analyse.redundancy import WHY_TEXT, Why, simplify
 from ..analyse.reorderable import reorderability
 from ..analyse.rule_boxes import BoxReader, as_boxes
 from ..analyse.weights import Weights
-from ..build.expected_cost import read_in_turn, rules_read, spent
+from ..build.expected_cost import means, read_in_turn
 from ..build.grow import grow
 from ..build.tree import Tree
 from ..costs.profile import default
@@ -276,7 +276,7 @@ class TableCompiler:
         each = self.each_backend(Priced(chain.rules, boxes.axes, self.family))
         # Any tree gives the first rule that matches; this one is built fastest.
         tree = grow(boxes, algorithm="bisect", budget=2 * len(chain.rules))
-        return np.array([of_list for of_list, _ in (rules_read(boxes, tree), *spent(boxes, tree, each))])
+        return means(boxes, [tree], each)[0, :, 0]
 
     def plan(self, listed: List) -> Plan | str:
         """The list with trees; or the reason why it is better left as it is."""
@@ -401,15 +401,15 @@ class TableCompiler:
         if Backend.NFT in self.backends and unsure:
             crowded = prices(priced, self.costs, self.backends, EVEN_WHEN_CROWDED)
             trees.append(self.grow_tree(boxes.priced(crowded), nesting, budget))
-        grown = [(tree, [rules_read(boxes, tree), *spent(boxes, tree, each)]) for tree in trees]
-        tree, means = min(grown, key=lambda pair: sum(after for _, after in pair[1][1:]))
-        means[0] = means[0][0], means[0][1] + calls
-        read_before, read_after = means[0]
-        why = "" if read_after < read_before else "a tree would not read fewer rules"
-        for backend, (before, after) in zip(self.backends, means[1:], strict=True):
+        found = means(boxes, trees, each)
+        best = int(found[:, 1:, 1].sum(axis=1).argmin())
+        read, *costs = found[best]
+        read[1] += calls
+        why = "" if read[1] < read[0] else "a tree would not read fewer rules"
+        for backend, (before, after) in zip(self.backends, costs, strict=True):
             if not why and after >= before:
                 why = f"a tree would not cost less: {after:.0f} ns in {backend.value}, the list {before:.0f}"
-        return None if why else tree, np.array(means).T, why
+        return None if why else trees[best], found[best].T, why
 
     def grow_tree(self, boxes: Boxes, nesting: int, budget: int) -> Tree:
         options = self.options

@@ -126,8 +126,9 @@ class Stopwatch:
     Packets are sent through OUTPUT (IPv4 alone) or, with a *router*, through FORWARD.
     """
 
-    def __init__(self, backend: Backend, piece: float = SLICE, router: Router | None = None) -> None:
-        self._backend, self._piece, self._router = backend, piece, router
+    def __init__(self, backend: Backend, piece: float | None = None, router: Router | None = None) -> None:
+        self._backend, self._router = backend, router
+        self._piece = SLICE if piece is None else piece
         self._family = router.family if router else Family.IPV4
         self._stack = ExitStack()
         self._spaces: dict[str, Namespace] = {}

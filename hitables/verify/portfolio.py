@@ -11,6 +11,7 @@ Users: compiler/pipeline.py, compare.py, sflgen and benchmarks: this is the `che
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -85,7 +86,12 @@ def check_with_unreached(
 
 def _turns(before: Program, after: Program) -> Iterator[float]:
     """Processor seconds of each turn; one of SECOND is a turn of diagrams, the others are of exact.py."""
-    if find_spec("oxidd") is not None:
+    if _has_diagrams():
         yield max(FIRST, (before.rule_count() + after.rule_count()) / RULES_PER_SECOND) + 1e-3
         yield SECOND
     yield inf
+
+
+@functools.cache
+def _has_diagrams() -> bool:
+    return find_spec("oxidd") is not None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -317,7 +319,9 @@ def take_back_on_a_full_disk(folder: str) -> None:
 
 def test_what_was_taken_back_on_a_full_disk_is_not_confirmed_later(firewall: Firewall) -> None:
     firewall.hitables("apply", other_file(firewall), "--confirm", 600)
+    guard = int(json.loads((firewall.state / "state.json").read_text())["waiting"]["guard"])
     firewall.namespace.call(take_back_on_a_full_disk, str(firewall.state))
+    os.kill(guard, signal.SIGKILL)  # it does not know that the rules were taken back
     assert "--dport 22 " in firewall.save()
     error = firewall.hitables("confirm", status=2).stderr
     assert "no rule set waits for its confirmation: rule set 3 is rolled back" in error

@@ -45,7 +45,7 @@ def test_the_kernel_holds_each_rule_set_of_a_sequence(backend: Backend, seed: in
     with Namespace() as namespace:
         firewall = Firewall(namespace, tmp_path, backend)
         before = ""
-        for _ in range(4):
+        for _ in range(3):
             text = text_of(rules)
             firewall.apply(firewall.file(text))
             now = firewall.save()

@@ -6,11 +6,11 @@ import json
 import random
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support import command_clients
 
 from benchmarks import accepts
 from hitables import ParseError, read, write
@@ -20,7 +20,12 @@ from hitables.kernel.load_save import load, save
 from hitables.kernel.namespace import Namespace
 
 pytestmark = pytest.mark.needs_kernel
-HITABLES = str(Path(sys.executable).parent / "hitables")
+
+
+def command() -> str:
+    return f"{command_clients.folder()}/hitables"
+
+
 HEAD = "*filter\n:own - [0:0]\n"
 
 
@@ -250,7 +255,7 @@ def test_a_circle_that_no_packet_comes_to_compiles_and_is_printed_back(tmp_path:
         ["graph", "--format", "svg"],
         ["check", str(source)],
     ):
-        done = subprocess.run([HITABLES, *words, source], capture_output=True, text=True, check=False)
+        done = subprocess.run([command(), *words, source], capture_output=True, text=True, check=False)
         assert done.returncode in (0, 1) and "fault" not in done.stderr, done.stderr
         if words == ["compile"]:
             assert "-A A -j B\n-A B -j A\n" in done.stdout
@@ -274,11 +279,11 @@ def bytes_set() -> bytes:
 def test_a_chain_name_that_is_no_text_is_printed_byte_for_byte_and_loads(tmp_path: Path) -> None:
     source, output = tmp_path / "bytes.rules", tmp_path / "compiled"
     source.write_bytes(bytes_set())
-    subprocess.run([HITABLES, "compile", source, "-o", output], check=True)
+    subprocess.run([command(), "compile", source, "-o", output], check=True)
     compiled = output.read_bytes()
     assert b":%s - " % NAME in compiled and b"-j %s" % NAME in compiled
     assert (
-        subprocess.run([HITABLES, "check", source, output], capture_output=True, check=False).returncode == 0
+        subprocess.run([command(), "check", source, output], capture_output=True, check=False).returncode == 0
     )
     for backend in Backend:
         with Namespace() as fresh:
@@ -303,7 +308,7 @@ def test_commands_print_such_a_name_as_it_is(words: list[str], tmp_path: Path) -
         .replace(b"-A INPUT -j", b"-A INPUT -s 10.0.0.0/8 -j")
         .replace(b"COMMIT", b"-A %s -s 10.0.1.0/24 -p tcp -m tcp --dport 1 -j ACCEPT\nCOMMIT" % NAME)
     )
-    done = subprocess.run([HITABLES, *words, source], capture_output=True, check=False)
+    done = subprocess.run([command(), *words, source], capture_output=True, check=False)
     assert NAME in done.stdout and b"fault" not in done.stderr
 
 
@@ -315,7 +320,7 @@ def test_json_holds_the_bytes_of_such_a_name(form: str, tmp_path: Path) -> None:
             b"COMMIT", b"-A %s -s 10.0.1.0/24 -p tcp -m tcp --dport 1 -j ACCEPT\nCOMMIT" % NAME
         )
     )
-    done = subprocess.run([HITABLES, "lint", "--format", form, source], capture_output=True, check=False)
+    done = subprocess.run([command(), "lint", "--format", form, source], capture_output=True, check=False)
     message = json.dumps(json.loads(done.stdout), ensure_ascii=False).encode("utf-8", "surrogateescape")
     assert done.returncode == 1 and NAME in message
 
@@ -323,5 +328,5 @@ def test_json_holds_the_bytes_of_such_a_name(form: str, tmp_path: Path) -> None:
 def test_a_message_names_such_a_chain_by_its_bytes(tmp_path: Path) -> None:
     source = tmp_path / "bytes.rules"
     source.write_bytes(b"*filter\n-A INPUT -j %s\nCOMMIT\n" % NAME)
-    done = subprocess.run([HITABLES, "compile", source], capture_output=True, check=False)
+    done = subprocess.run([command(), "compile", source], capture_output=True, check=False)
     assert done.returncode == 2 and NAME + b" is neither a chain" in done.stderr

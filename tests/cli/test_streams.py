@@ -59,6 +59,9 @@ MEASURING = (
     "hitables rollback", "hitables status", "hitables history", "hitables persist", "sflgen hot", "sflgen repair",
 )  # fmt: skip
 
+CLOSED = ("<&-", ">&-", "2>&-")
+STARTED = ("compile", "init")
+
 
 def commands(group: click.Group, name: str) -> list[str]:
     """Every command below *group*, with the names of its groups."""
@@ -96,7 +99,8 @@ def folder(inputs: Path, tmp_path: Path) -> Path:
 def run(folder: Path, program: str, words: str, streams: str) -> subprocess.CompletedProcess[str]:
     """Run a command with shell redirections; a "_" in its words is a blank.
 
-    Where a stream is closed, or comes from the shell, it is a process that starts.
+    Where several streams are closed, or one comes from the shell, it is a process that starts; so are the
+    commands STARTED.
     """
     given = [word.replace("{}", str(folder)).replace("_", " ") for word in words.split()]
     if "_" in str(folder):
@@ -105,6 +109,8 @@ def run(folder: Path, program: str, words: str, streams: str) -> subprocess.Comp
     text = "-I INPUT -s 192.0.2.3 -j DROP\n" if "stream" in words else ""
     if streams in ("", ">/dev/full"):
         return forked.run([program, *given], text, output=streams[1:])
+    if streams in CLOSED and words.split()[0] not in STARTED:
+        return forked.run([program, *given], text, closed=[CLOSED.index(streams)])
     script = f'"$0" "$@" {streams}'
     return subprocess.run(
         ["bash", "-c", script, str(BIN / program), *given],

@@ -247,6 +247,8 @@ def test_the_least_squares_solution_has_no_negative_numbers() -> None:
 def test_calibrate_writes_a_profile_that_stats_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # What is measured is not what is tried; large trees take seconds to load.
     monkeypatch.setattr("hitables.kernel.calibrate.PATIENCE", 0.1)
+    monkeypatch.setattr("hitables.kernel.calibrate.PIECE", 0.01)
+    monkeypatch.setattr("hitables.kernel.calibrate.TREE_PIECE", 0.01)
     monkeypatch.setattr(
         "hitables.kernel.calibrate.TREES", ((16, 0), (64, 0), (64, 8), (256, 0), (256, 8), (512, 4))
     )

@@ -16,7 +16,7 @@ from hitables.analyse.callgraph import writes
 from hitables.analyse.reorderable import reorderability
 from hitables.analyse.rule_boxes import BoxReader, as_boxes
 from hitables.api import read
-from hitables.build.expected_cost import read_in_turn, spent
+from hitables.build.expected_cost import means, read_in_turn
 from hitables.build.grow import grow
 from hitables.build.tree import Tree, unsplit
 from hitables.compiler.compile import compile_rules
@@ -122,8 +122,20 @@ def test_the_estimate_of_a_list_agrees_with_points() -> None:
     boxes = boxes_of(program, Backend.LEGACY)
     asked = nanoseconds(Priced(rules, boxes.axes, program.family), default(), Backend.LEGACY)
     assert read_in_turn(asked, boxes.weight) == pytest.approx(
-        spent(boxes, unsplit(boxes), [asked])[0][0], rel=0.1
+        means(boxes, [unsplit(boxes)], [asked])[0, 1, 0], rel=0.1
     )
+
+
+@pytest.mark.parametrize("rules", [300, 700])  # as many points for costs as for rules read, and fewer
+def test_trees_that_are_weighed_together_have_the_means_of_each_alone(rules: int) -> None:
+    program = read(rules_text(rules, 5, "s"), family=Family.IPV4)
+    boxes = boxes_of(program, Backend.LEGACY)
+    priced = Priced(program.table("filter")["FORWARD"].rules, boxes.axes, program.family)
+    each = [nanoseconds(priced, default(), backend) for backend in Backend]
+    trees = [grow(boxes, algorithm=algorithm) for algorithm in ("hicuts", "bisect", "auto")]
+    together = means(boxes, trees, each)
+    assert together.shape == (3, 1 + len(Backend), 2) and len(np.unique(together[:, :, 1])) == 9
+    assert (together == [means(boxes, [tree], each)[0] for tree in trees]).all()
 
 
 def test_a_chain_that_would_cost_more_stays_and_the_report_has_the_reason() -> None:
@@ -186,7 +198,7 @@ def test_nft_trees_cut_where_tests_are_cheap(nets: Sequence[int], ports: int, in
     for backend in Backend:
         asked = boxes.priced(prices(priced, default(), [backend]))
         trees[backend] = grow(asked, algorithm="auto", max_nesting=15, budget=2048)
-        cost[backend] = spent(boxes, trees[backend], [nft])[0][1]
+        cost[backend] = means(boxes, [trees[backend]], [nft])[0, 1, 1]
     assert lengths_tested(trees[Backend.LEGACY])[24]
     tested = lengths_tested(trees[Backend.NFT])
     assert not tested[24] and tested[instead]

@@ -191,7 +191,7 @@ def many_updates(
     An update takes the rule of its priority out, or puts one in where there is none.  The same for every plan;
     *few* rules and updates for one that builds anew at each.
     """
-    count = 1000 if few else 2500
+    count = 600 if few else 1500
     first = dict(draws(1, layout, 20 if few else 200))
     packets = np.ascontiguousarray(every_packet(layout)[::step])
     updates = [(priority // 10 if few else priority, chosen) for priority, chosen in draws(2, layout, count)]
@@ -278,7 +278,7 @@ def test_many_threads_may_search_while_rules_change(plan: str) -> None:
             thread.start()
         # What goes in and out is worse than all else, so at any moment one of two answers is right.
         everything = [(0, (1 << width) - 1) for width in layout.widths]
-        for _ in range(20):
+        for _ in range(10):
             db.insert(everything, 1000)
             db.remove(1000)
         stop.set()

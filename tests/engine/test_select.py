@@ -323,11 +323,11 @@ def test_rules_too_interwoven_for_products_are_still_found() -> None:
 
 
 def test_best_updates_what_it_picked() -> None:
-    boxes = drawn(16, 400)
-    headers = near(17, boxes, 2000)
+    boxes = drawn(16, 200)
+    headers = near(17, boxes, 1000)
     for plan in ("best", "best(updates=1000000)"):
         with engine.open(plan, listed(boxes[::2])) as db, engine.open("linear", listed(boxes[::2])) as linear:
-            for number in range(0, 60):
+            for number in range(0, 30):
                 sides = [(int(low), int(high)) for low, high in boxes[2 * number + 1]]
                 for each in (db, linear):
                     each.insert(sides, 1000 + number)

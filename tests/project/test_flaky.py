@@ -28,7 +28,7 @@ def test_order(number):
 def flaky(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": str(ROOT / "tests")}
     command = [sys.executable, ROOT / "tools/flaky.py", "--logs", folder / "logs", *arguments]
-    pytest = ["-p", "conftest", "-p", "no:cacheprovider", folder / "test_some.py"]
+    pytest = ["-p", "support.shuffled", "-p", "no:cacheprovider", folder / "test_some.py"]
     return subprocess.run([*command, *pytest], env=env, capture_output=True, text=True, check=False)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -26,10 +27,15 @@ MAY_IMPORT = {
 MODULES = sorted(path for top in ("hitables", "sflgen") for path in (ROOT / top).rglob("*.py"))
 
 
+@functools.cache
+def parsed(module: Path) -> ast.Module:
+    return ast.parse(module.read_text())
+
+
 def imported(module: Path, *, late: bool = True) -> Iterator[str]:
     """The project's modules that *module* names, as dotted paths; *late*: in its functions, too."""
     package = module.relative_to(ROOT).with_suffix("").parts[:-1]
-    tree = ast.parse(module.read_text())
+    tree = parsed(module)
     below = (inner for node in tree.body if isinstance(node, ast.If) for inner in node.body)
     for node in ast.walk(tree) if late else (*tree.body, *below):
         if isinstance(node, ast.Import):
@@ -119,8 +125,8 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 
 def test_every_module_opens_with_its_promise() -> None:
     for module in MODULES:
-        text = module.read_text()
-        assert not text or ast.get_docstring(ast.parse(text)), f"{module} has no docstring"
+        tree = parsed(module)
+        assert not tree.body or ast.get_docstring(tree), f"{module} has no docstring"
 
 
 def test_what_the_makefile_runs_exists() -> None:
@@ -157,8 +163,9 @@ def test_the_walk_of_a_rule_names_functions_that_exist() -> None:
 
 def test_no_test_file_imports_another() -> None:
     """Helpers of several test files are in tests/support."""
+    tests = {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
     for path in (ROOT / "tests").rglob("*.py"):
-        imports = {name.rpartition(".")[0] for name in imported(path)} | set(imported(path))
-        assert not {name for name in imports if name.split(".")[-1].startswith("test_")} & {
-            other.stem for other in (ROOT / "tests").rglob("test_*.py")
-        }, f"{path} imports a test file"
+        names = set(imported(path))
+        assert not (names | {name.rpartition(".")[0] for name in names}) & tests, (
+            f"{path} imports a test file"
+        )

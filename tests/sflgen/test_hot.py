@@ -14,7 +14,7 @@ from support.hot_rules import skewed_text, take_everything
 from support.planned_updates import check, favoured, keys
 from support.rule_texts import make_text
 from support.scale import examples
-from support.sflgen_command import SFLGEN, both, sflgen
+from support.sflgen_command import both, forked, sflgen
 
 import hitables
 from hitables.analyse.weights import Weights, from_counters
@@ -182,7 +182,7 @@ def live(folder: str, backend: str) -> list[str]:
             if "10.0.1.121/32 -p" in line and "ACCEPT" in line
         )
 
-    command = [SFLGEN, "hot", "--live", "--state", folder]
+    command = [forked(), "hot", "--live", "--state", folder]
     none = subprocess.run(command, capture_output=True, text=True, check=False)
     assert none.returncode == 2 and "no rule is hot yet" in none.stderr
     counted = [
@@ -194,9 +194,9 @@ def live(folder: str, backend: str) -> list[str]:
     run(*command)
     listed = [front()]
     assert packets() == total
-    run(SFLGEN, "insert", "--live", "--state", folder, "FORWARD", "1", "-s", "10.0.1.0/24", "-j", "DROP")
+    run(forked(), "insert", "--live", "--state", folder, "FORWARD", "1", "-s", "10.0.1.0/24", "-j", "DROP")
     listed.append(front())
-    run(SFLGEN, "delete", "--live", "--state", folder, "FORWARD", "1")
+    run(forked(), "delete", "--live", "--state", folder, "FORWARD", "1")
     run(*command)
     listed.append(front())
     run(*command, "--hot", "0")
@@ -213,6 +213,7 @@ def test_hot_rules_follow_the_counters_of_the_kernel(backend: str, tmp_path: Pat
     folder = str(tmp_path / "st")
     done = sflgen("init", str(rules), "--state", folder, "--backend", backend)
     assert done.exit_code == 0, done.stderr
+    forked()  # one server for all namespaces
     with Namespace() as namespace:
         load(rules.read_text(), Family.IPV4, Backend(backend), namespace)
         load_patch(namespace, backend, done.stdout)

@@ -16,7 +16,7 @@ from support.commands import make_updates
 from support.planned_updates import favoured, keys, prefixes
 from support.rule_texts import make_text
 from support.scale import examples
-from support.sflgen_command import SFLGEN, both, sflgen, step
+from support.sflgen_command import SFLGEN, both, forked, sflgen, step
 
 import hitables
 from benchmarks.kills import answered_until_killed, done_of, state_after_kill
@@ -53,7 +53,7 @@ def test_the_kernel_holds_the_rule_set_of_the_state_after_each_patch(
         Store.create(tmp_path / "st", plan.before).close()
         assert namespace.call(step, str(tmp_path / "st"), plan)
         state = plan.after
-        for _ in range(examples(6)):
+        for _ in range(examples(9)):
             _, updates, _ = make_updates(rng, state.master, rng.choice([1, 1, 3]), favoured(state))
             try:
                 plan = plan_unproved(state, updates)
@@ -127,7 +127,7 @@ def run_killed(folder: str, backend: str, program: str, moments: list[tuple[int,
     """`sflgen stream --live`, killed so many answers and seconds after it began; the updates that it performed."""
     from hitables.kernel.namespace import run
 
-    run([SFLGEN, "init", program, "--live", "--backend", backend, "--delta", "4", "--state", folder])
+    run([forked(), "init", program, "--live", "--backend", backend, "--delta", "4", "--state", folder])
     master, done = state_after_kill(Path(folder)).master, []
     for number, (answers, moment) in enumerate(moments):
         commands = [
@@ -148,6 +148,7 @@ def test_state_and_kernel_agree_after_a_kill_and_the_next_start(backend: str, tm
     rules = tmp_path / "plain.rules"
     rules.write_text(hitables.write(prefixes(60)))
     moments = [(rng.randrange(4), rng.random() / 10) for _ in range(6)]  # a commit takes some milliseconds
+    forked()  # one server for all namespaces
     with Namespace() as namespace:
         namespace.run([f"iptables-{backend}-restore"], rules.read_text())
         done = namespace.call(run_killed, str(tmp_path / "st"), backend, str(rules), moments)
@@ -245,7 +246,7 @@ def test_comments_of_any_bytes_arrive_in_any_chunks(folder: str) -> None:
         b"-A plain -m comment --comment \xff -j DROP",
         b"ok 5",
     ]
-    done = subprocess.run([SFLGEN, "print", "--state", folder], capture_output=True, env=strict, check=True)
+    done = subprocess.run([forked(), "print", "--state", folder], capture_output=True, env=strict, check=True)
     assert b"--comment \xff -j DROP" in done.stdout
 
 

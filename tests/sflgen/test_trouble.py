@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 import pytest
 from support.planned_updates import prefixes
-from support.sflgen_command import SFLGEN, sflgen
+from support.sflgen_command import SFLGEN, forked, sflgen
 
 import hitables
 from hitables.kernel.namespace import Namespace, run
@@ -204,10 +204,10 @@ NO_ESTIMATOR = "-m rateest --rateest none --rateest-gt --rateest-pps 5 -j DROP"
 def kernel_refuses(folder: str, rules: str, backend: str) -> None:
     run([f"iptables-{backend}-restore"], Path(rules).read_text())
     state = ["--live", "--state", folder]
-    run([SFLGEN, "init", "--backend", backend, *state])
+    run([forked(), "init", "--backend", backend, *state])
     saved, before = run([f"iptables-{backend}-save"]), files(folder)
     command = ["insert", *state, "INPUT", "3", *NO_ESTIMATOR.split()]
-    done = subprocess.run([SFLGEN, *command], capture_output=True, text=True, check=False)
+    done = subprocess.run([forked(), *command], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert "the kernel refuses the patch; nothing is changed" in done.stderr
     now = run([f"iptables-{backend}-save"])
@@ -217,7 +217,7 @@ def kernel_refuses(folder: str, rules: str, backend: str) -> None:
     assert files(folder) == before
     commands = f"-I INPUT 3 {NO_ESTIMATOR}\n-I INPUT 1 -s 192.0.2.1 -j DROP\n"
     done = subprocess.run(
-        [SFLGEN, "stream", *state], input=commands, capture_output=True, text=True, check=False
+        [forked(), "stream", *state], input=commands, capture_output=True, text=True, check=False
     )
     assert done.stdout.startswith("error the kernel refuses the patch") and done.stdout.endswith("ok 2\n")
 
@@ -227,13 +227,14 @@ def kernel_refuses(folder: str, rules: str, backend: str) -> None:
 def test_a_rule_that_the_kernel_refuses_changes_nothing(backend: str, tmp_path: Path) -> None:
     rules = tmp_path / "plain.rules"
     rules.write_text(hitables.write(prefixes(40)))
+    forked()  # one server for all namespaces
     with Namespace() as namespace:
         namespace.call(kernel_refuses, str(tmp_path / "st"), str(rules), backend)
 
 
 def holds_one_family(folder: str, backend: str) -> None:
     run([f"ip6tables-{backend}-restore"], "*filter\n-A INPUT -s 2001:db8::/32 -j DROP\nCOMMIT\n")
-    begin = [SFLGEN, "init", "--live", "--backend", backend, "--state", folder]
+    begin = [forked(), "init", "--live", "--backend", backend, "--state", folder]
     for family, message in (([], "IPv4 rules; --family 6?"), (["--family", "4"], "IPv4 rules")):
         done = subprocess.run([*begin, *family], capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout) == (2, "")
@@ -244,6 +245,7 @@ def holds_one_family(folder: str, backend: str) -> None:
 @pytest.mark.needs_kernel
 @pytest.mark.parametrize("backend", ["legacy", "nft"])
 def test_a_kernel_of_the_other_family_is_an_error(backend: str, tmp_path: Path) -> None:
+    forked()  # one server for all namespaces
     with Namespace() as namespace:
         namespace.call(holds_one_family, str(tmp_path / "st"), backend)
 
@@ -263,7 +265,7 @@ def is_interrupted(folder: str, rules: str, backend: str) -> None:
     """Interrupt a load as a terminal does, by SIGINT to the process group in the foreground."""
     run([f"iptables-{backend}-restore"], Path(rules).read_text())
     state = ["--live", "--state", folder]
-    run([SFLGEN, "init", "--backend", backend, *state])
+    run([forked(), "init", "--backend", backend, *state])
     name = f"iptables-{backend}-restore"
     slow = Path(rules).with_name(name)
     slow.write_text(SLOW % shutil.which(name))
@@ -294,7 +296,7 @@ def is_interrupted(folder: str, rules: str, backend: str) -> None:
     assert (command.returncode, stderr) == (130, "sflgen: interrupted\n")
     (journal,) = Path(folder).glob("journal.*")
     assert journal.read_text().endswith("\nsettled 2\n")
-    assert "the kernel holds the rule set of the state" in run([SFLGEN, "status", *state])
+    assert "the kernel holds the rule set of the state" in run([forked(), "status", *state])
     assert "-s 192.0.2.1/32 " in run([f"iptables-{backend}-save"])
 
 
@@ -303,6 +305,7 @@ def is_interrupted(folder: str, rules: str, backend: str) -> None:
 def test_an_interrupt_during_a_load_is_answered_after_it(backend: str, tmp_path: Path) -> None:
     rules = tmp_path / "plain.rules"
     rules.write_text(hitables.write(prefixes(40)))
+    forked()  # one server for all namespaces
     with Namespace() as namespace:
         namespace.call(is_interrupted, str(tmp_path / "st"), str(rules), backend)
 

@@ -1,7 +1,8 @@
 """Commands in processes of their own that need not import what they run: each is forked from one that has.
 
 What a command does from its arguments to the end of its process is real: its standard files, status, exit.
-Not tried here, but in processes that are started: what is imported when, and which files are closed at first.
+Not tried here, but in processes that are started: what is imported when, and what Python makes of standard
+files that are closed when it starts.
 """
 
 from __future__ import annotations
@@ -39,6 +40,10 @@ for number, each in enumerate(files):
     os.dup2(each, number)
     os.close(each)
 asked = json.loads(data)
+for number in asked["closed"]:  # Python, when it starts, has None for a standard file that is closed
+    os.close(number)
+    for name in (("stdin", "__stdin__"), ("stdout", "__stdout__"), ("stderr", "__stderr__"))[number]:
+        setattr(sys, name, None)
 os.environ.clear()
 os.environ.update(asked["environment"])
 os.chdir(asked["folder"])
@@ -51,6 +56,8 @@ NEEDED = (
     "hitables.report.check", "hitables.report.lint", "hitables.report.diff", "hitables.report.formats",
     "hitables.report.stats", "hitables.verify.portfolio", "hitables.simulate.sampling", "hitables.verify.bdd",
     "hitables.verify.lint", "hitables.verify.diff", "rich.table", "sflgen.cli", "sflgen.kernel", "sflgen.session",
+    "hitables.start", "hitables.report.firewall", "hitables.analyse.compiled_text", "numpy.random", "base64",
+    "importlib.metadata", "oxidd.bcdd",
 )  # fmt: skip
 
 
@@ -66,11 +73,16 @@ def _server(caller: int) -> tuple[socket.socket, subprocess.Popen[bytes]]:
 
 
 def run(
-    command: Sequence[str], text: str = "", folder: str | None = None, output: str = ""
+    command: Sequence[str],
+    text: str = "",
+    folder: str | None = None,
+    output: str = "",
+    closed: Sequence[int] = (),
 ) -> subprocess.CompletedProcess[str]:
     """Run `hitables ...` or `sflgen ...` with *text* as its input; as subprocess.run with pipes would.
 
-    *output* is a device that standard output goes to, such as /dev/full; nothing of it is read.
+    *output* is a device that standard output goes to, such as /dev/full; nothing of it is read.  *closed*: the
+    standard files that the command does not have.
     """
     with (
         tempfile.TemporaryFile() as given,
@@ -79,7 +91,12 @@ def run(
     ):
         given.write(text.encode("utf-8", "surrogateescape"))
         given.seek(0)
-        asked = {"command": list(command), "folder": folder or os.getcwd(), "environment": dict(os.environ)}
+        asked = {
+            "command": list(command),
+            "folder": folder or os.getcwd(),
+            "environment": dict(os.environ),
+            "closed": list(closed),
+        }
         server, _ = _server(os.getpid())
         socket.send_fds(server, [json.dumps(asked).encode()], [given.fileno(), out.fileno(), err.fileno()])
         status = server.recv(100)

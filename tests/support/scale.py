@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from hypothesis import settings
 
-USUAL = 100  # what Hypothesis tries where no number is named
-DEEP = 10  # times as many in `make deep`
-SHARE = 1, 2  # of the number of a law, in `make test`
+USUAL = 100  # what Hypothesis tries where no number is named and no profile says otherwise
+FEWER = 50  # what `make test` tries of such a law
+DEEP = 10  # times USUAL is what `make deep` tries
+SHARE = 1, 3  # of the number of a law, in `make test`
 
 
 def examples(count: int) -> int:

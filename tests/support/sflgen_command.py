@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from support import command_clients
 from support.planned_updates import prefixes
 
 import hitables
@@ -39,6 +40,11 @@ def step(folder: str, plan: Plan) -> bool:
             assert store.state is before
         kernel.check(store.state)
         return store.state is not before
+
+
+def forked() -> str:
+    """The path of a script that runs the command in a process that need not import it."""
+    return f"{command_clients.folder()}/sflgen"
 
 
 def sflgen(*arguments: str, text: str = "") -> Result:

@@ -82,7 +82,7 @@ def comparable(before: Program, after: Program) -> bool:
 @pytest.mark.parametrize("rules", [6, 16])
 def test_engines_agree_on_programs_that_are_one_edit_apart(rules: int, question: Question) -> None:
     counts: Counter[bool] = Counter()
-    for seed in range(examples(20)):
+    for seed in range(examples(30)):
         rng = random.Random(seed)
         before = make_program(rng, rules=rules)
         after = mutate(rng, before)
@@ -119,7 +119,7 @@ def walks_of(seed: int) -> tuple[list[Both], bool]:
 @pytest.mark.parametrize("question", QUESTIONS, ids=["stricter", "exact", "verdicts"])
 def test_a_proof_agrees_with_trying_every_packet(question: Question) -> None:
     counts: Counter[bool] = Counter()
-    for seed in range(examples(130)):
+    for seed in range(examples(195)):
         before, after = small_pair(seed)
         if not comparable(before, after):
             continue

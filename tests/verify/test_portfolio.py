@@ -51,7 +51,7 @@ def test_diagrams_run_where_the_first_engine_takes_long(asked: list[tuple[str, f
 def test_without_the_library_the_first_engine_has_all_the_time(
     asked: list[tuple[str, float | None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(portfolio, "find_spec", lambda name: None)
+    monkeypatch.setattr(portfolio, "_has_diagrams", lambda: False)
     assert isinstance(portfolio.check(ONE, ONE, Question()), Equal)
     assert asked == [("exact", None)]
 
