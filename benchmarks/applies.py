@@ -37,8 +37,7 @@ from typing import Any
 
 from benchmarks.probes import Probes, Seen
 from hitables.api import check
-from hitables.apply.status import Level
-from hitables.apply.status import status as status_of
+from hitables.apply.status import Level, compare, look
 from hitables.apply.store import CONFIRMED, WAITING, Store
 from hitables.compare import Result
 from hitables.errors import HitablesError
@@ -242,7 +241,7 @@ def _check(wanted: dict[Family, str], folder: str, backend: Backend, where: str)
         if counted(family, backend) != PACKETS:
             raise HitablesError(f"{where}, IPv{int(family)}: {counted(family, backend)} packets counted")
     with Store.open(str(Path(folder, "state"))) as store:
-        if (level := status_of(store).level) is not Level.SAME:
+        if (level := compare(look(store)).level) is not Level.SAME:
             raise HitablesError(f"{where}: hitables status says {level.name}")
 
 

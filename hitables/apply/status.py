@@ -9,8 +9,9 @@ from __future__ import annotations
 import enum
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from ..errors import HitablesError
 from ..ir.choices import Malformed
@@ -26,7 +27,7 @@ from .boot_files import boot_notes
 from .confirm import bring_back
 from .drift import differences
 from .hooks import others
-from .in_force import in_force
+from .in_force import InForce, in_force
 from .kernel import Kernel
 from .others import merge
 from .prepare import Found, find
@@ -78,10 +79,24 @@ class Status:
     notes: list[str] = field(default_factory=list)
 
 
-def status(
-    store: Store, timeout: float | None = None, tell: Callable[[str], None] = lambda stage: None
-) -> Status:
-    """Compare the kernel with the rule set that was confirmed last, or that waits.
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What `compare` needs.  The state directory is locked while it is read, not while it is compared.
+
+    force   the rule set that was confirmed last or that waits, and what else is in force
+    found   the kernel
+    others  who else filters packets
+    """
+
+    folder: Path
+    state: State
+    force: InForce
+    found: Mapping[Family, Found]
+    others: tuple[str, ...]
+
+
+def look(store: Store, tell: Callable[[str], None] = lambda stage: None) -> Seen:
+    """Read the state directory and the kernel.
 
     HitablesError if nothing was applied from this state directory, or if the kernel cannot be read.
     """
@@ -90,16 +105,26 @@ def status(
     if not number:
         raise HitablesError(f"{store.folder}: no rule set was applied from here; hitables apply does that")
     force = in_force(store, number)
-    result = Status(number)
-    _note_waiting(state, result)
-    families = Counter(family for part in force.parts for family in part.halves)
     found: dict[Family, Found] = {}
     for part in force.parts:
-        for family, half in part.halves.items():
+        for family in part.halves:
             if family not in found:
                 tell(f"reading the kernel, IPv{int(family)}")
                 found[family] = find(Kernel(family, Backend(part.backend)), force.leave())
-            compared = _compare(part, family, half, found[family], timeout, tell)
+    return Seen(store.folder, state, force, found, tuple(others(found, Backend(force.record.backend))))
+
+
+def compare(
+    seen: Seen, timeout: float | None = None, tell: Callable[[str], None] = lambda stage: None
+) -> Status:
+    """Compare the kernel with the rule set."""
+    force = seen.force
+    result = Status(force.record.number)
+    _note_waiting(seen.state, result)
+    families = Counter(family for part in force.parts for family in part.halves)
+    for part in force.parts:
+        for family, half in part.halves.items():
+            compared = _compare(part, family, half, seen.found[family], timeout, tell)
             if families[family] > 1:
                 compared.tables = (*half.tables, *half.absent)
             result.compared.append(compared)
@@ -111,8 +136,8 @@ def status(
             level = Level.TROUBLE if compared.trouble else Level.DRIFT if compared.differing else Level.SAME
             result.level = max(result.level, level)
     if result.level is not Level.SAME:
-        result.notes += boot_notes(store.folder, boot_id())
-    result.notes += others(families, Backend(force.record.backend))
+        result.notes += boot_notes(seen.folder, boot_id())
+    result.notes += seen.others
     return result
 
 

@@ -369,24 +369,24 @@ def status(folder: str, repair: bool, timeout: float | None, form: str, as_json:
 
     began = time.monotonic()
     data = is_json(form, as_json)
-    with Store.open(folder) as store:
-        with progress_bar() as progress:
-            result = check.status(store, timeout, progress)
-        if not data:
-            _show_status(result)
-        repaired = 0
-        if repair and result.level is check.Level.DRIFT:
+    with progress_bar() as progress:
+        with Store.open(folder) as store:
+            seen = check.look(store, progress)
+        result = check.compare(seen, timeout, progress)
+    if not data:
+        _show_status(result)
+    repaired = 0
+    if repair and result.level is check.Level.DRIFT:
+        with Store.open(folder) as store:
             repaired, notes = check.repair(store)
-            for note in notes:
-                _tell(note)
-        if data:
-            from ..apply.in_force import in_force
-            from ..report.firewall import status_report
-            from ..report.formats import FORMATS
+        for note in notes:
+            _tell(note)
+    if data:
+        from ..report.firewall import status_report
+        from ..report.formats import FORMATS
 
-            force = in_force(store, result.number)
-            report = status_report(result, store.state(), force, repaired, time.monotonic() - began)
-            click.echo(FORMATS["json"]([report]), nl=False)
+        report = status_report(result, seen.state, seen.force, repaired, time.monotonic() - began)
+        click.echo(FORMATS["json"]([report]), nl=False)
     if repaired:
         if not data:
             click.echo(f"rule set {repaired} is loaded again")

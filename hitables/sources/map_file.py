@@ -62,7 +62,10 @@ def _checked(path: str, data: Mapping[str, Any]) -> MapFile:
     text = data["text"]
     if not text:
         raise HitablesError(f"{path}: the map has no text of its source: the compiler was given none")
-    source = read(text, family=Family(data["family"]), name=data["source"])
+    try:
+        source = read(text, family=Family(data["family"]), name=data["source"])
+    except HitablesError as error:
+        raise _damaged(path, f"its text of {str(error).splitlines()[0]}") from None
     tables = {table["name"]: table for table in data["tables"]}
     digests = Digests()
     for name, table in tables.items():

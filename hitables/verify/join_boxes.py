@@ -7,7 +7,7 @@ dimension is left out, so that a box costs the sides that restrict it, of howeve
 Invariant: the boxes are disjoint.  So a box that spans a dimension agrees in all others with no box that does
 not.
 
-Cost: for each round, the number of boxes times that of dimensions, and the sides of all boxes.
+Cost: for each round, the sides of all boxes.
 
 Users: diff.py, and by it reach.py.
 """
@@ -29,33 +29,38 @@ def join(boxes: Iterable[Box], spans: Mapping[int, Ends]) -> list[Box]:
     spans  sides that boxes do not have, by dimension: all of its coordinates
     """
     distinct = {frozenset(box.items()): dict(box) for box in boxes}
-    current = [(sum(map(hash, box.items())), box) for box in distinct.values()]
-    dims = sorted(set[int]().union(*distinct.values()))
+    current = {at: (sum(map(hash, box.items())), box) for at, box in enumerate(distinct.values())}
+    having: dict[int, list[int]] = {}  # by dimension: the boxes that had a side of it once
+    for at, (_, box) in current.items():
+        for dim in box:
+            having.setdefault(dim, []).append(at)
     while True:
         count = len(current)
-        for dim in dims:
-            current = _joined_along(dim, current, spans.get(dim))
+        for dim in sorted(having):
+            _join_along(dim, current, having[dim], spans.get(dim))
         if len(current) == count:
-            return [box for _, box in current]
+            return [box for _, box in current.values()]
 
 
-def _joined_along(dim: int, boxes: list[_Summed], span: Ends | None) -> list[_Summed]:
-    groups: list[list[_Summed]] = []
-    by_rest: dict[int, list[list[_Summed]]] = {}
-    for total, box in boxes:
-        side = box.get(dim)
-        if side is None:
-            groups.append([(total, box)])
+def _join_along(dim: int, current: dict[int, _Summed], having: list[int], span: Ends | None) -> None:
+    """Join boxes of *current* that differ in *dim* only: the first of them becomes all, the others go."""
+    by_rest: dict[int, list[list[int]]] = {}
+    for at in having:
+        if at not in current or dim not in current[at][1]:
             continue
-        alike = by_rest.setdefault(total - hash((dim, side)), [])
+        total, box = current[at]
+        alike = by_rest.setdefault(total - hash((dim, box[dim])), [])
         for group in alike:
-            if _agree(group[0][1], box, dim):
-                group.append((total, box))
+            if _agree(current[group[0]][1], box, dim):
+                group.append(at)
                 break
         else:
-            groups.append([(total, box)])
-            alike.append(groups[-1])
-    return [group[0] if len(group) == 1 else _as_one(dim, group, span) for group in groups]
+            alike.append([at])
+    for group in (group for alike in by_rest.values() for group in alike if len(group) > 1):
+        joined = _as_one(dim, [current[at] for at in group], span)
+        for at in group[1:]:
+            del current[at]
+        current[group[0]] = joined
 
 
 def _agree(one: Mapping[int, Ends], other: Mapping[int, Ends], but: int) -> bool:

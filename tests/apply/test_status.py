@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from support.firewall import Firewall, plain
 
+from hitables.apply import status
+from hitables.apply.status import Compared
+from hitables.apply.store import Store
+from hitables.cli.main import main
 from hitables.ir.packet import Backend
 from hitables.kernel.namespace import Namespace
 
@@ -28,6 +34,28 @@ def firewall(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Firewal
 
 def test_the_same_rules(firewall: Firewall) -> None:
     assert "the kernel holds rule set 2" in firewall.hitables("status").stdout
+
+
+def looks_while_it_compares(folder: str) -> bool:
+    """Whether the state directory can be opened while `status` compares rules."""
+    compared, opened = status._compare, []
+
+    def compare(*args: Any) -> Compared:
+        with Store.open(folder, wait=0):
+            opened.append(True)
+        return compared(*args)
+
+    status._compare = compare
+    try:
+        done = CliRunner().invoke(main, ["status", "--state", folder])
+    finally:
+        status._compare = compared
+    return done.exit_code == 0 and bool(opened)
+
+
+def test_a_comparison_that_takes_long_holds_nobody_up(firewall: Firewall) -> None:
+    """A confirmation, or the guard."""
+    assert firewall.namespace.call(looks_while_it_compares, str(firewall.state))
 
 
 def test_rules_that_differ_and_decide_alike(firewall: Firewall) -> None:

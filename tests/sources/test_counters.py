@@ -252,6 +252,8 @@ def test_a_map_of_other_rules_is_refused(change: Any, message: str, tmp_path: Pa
         (lambda data: {**data, "text": data["text"].replace("1003", "1004")}, "has another digest"),
         (lambda data: {**data, "text": ""}, "has no text"),
         (lambda data: {**data, "family": 5}, "damaged"),
+        (lambda data: {**data, "family": 6}, "map: the map is damaged (its text of "),
+        (lambda data: {**data, "text": data["text"].replace("-j", "-x")}, "the map is damaged (its text of"),
         (lambda data: {**data, "tables": [{"name": "filter"}]}, "damaged"),
         (lambda data: [], "its format is not hitables-map"),
     ],

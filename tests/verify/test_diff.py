@@ -21,7 +21,6 @@ from hitables.report.diff import as_json, show
 from hitables.report.region_text import describe
 from hitables.simulate.interpreter import Interner, Interpreter
 from hitables.verify.diff import WHOLE, Change, Changes, changes
-from hitables.verify.join_boxes import Box, join
 from hitables.verify.question import Question
 
 pytestmark = pytest.mark.engine
@@ -116,23 +115,6 @@ def test_backends_that_agree_are_listed_once() -> None:
 )  # fmt: skip
 def test_regions_in_words(box: dict[Field, Values], words: str) -> None:
     assert describe(box, Family.IPV4) == words
-
-
-def test_joining_keeps_the_points() -> None:
-    rng = random.Random(4)
-    cells = {(x, y) for x in range(6) for y in range(6) if x == 2 or rng.random() < 0.6}
-    boxes = join(({0: (x, x), 1: (y, y)} for x, y in cells), {1: (0, 5)})
-    assert len(boxes) < len(cells)
-    assert all(box.get(1) != (0, 5) for box in boxes)
-
-    def inside(point: tuple[int, int], box: Box) -> bool:
-        return all(
-            any(low <= point[dim] <= high for low, high in zip(ends[::2], ends[1::2], strict=True))
-            for dim, ends in box.items()
-        )
-
-    for point in ((x, y) for x in range(6) for y in range(6)):
-        assert sum(inside(point, box) for box in boxes) == (point in cells)
 
 
 def asking_for_the_protocol(program: Program) -> Program:
