@@ -344,7 +344,7 @@ void residual_lower(struct residual *r, uint32_t chain)
     for (uint32_t rule = r->in.chain_start[chain]; rule < r->in.chain_end[chain] && !r->failed; rule++) {
         if (!r->rule_read[rule])
             lower_rule(r, rule);
-        r->rule_read[rule] = 1;
+        r->rule_read[rule] = !r->failed;
         const uint32_t *action = r->in.rule_action + 3 * (size_t)rule;
         if (r->failed || r->rule_guarded[rule] == NONE)
             continue;

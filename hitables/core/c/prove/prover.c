@@ -4,7 +4,8 @@
  * prove equal then count as equal wherever they are entered.  Pairs that are proved behind a match with
  * memory or a write are kept for the run (lemmas.c).
  * Cost: that of the proofs (prove.c); a class reads each rule once.
- * Invariant: r.canon maps a chain to another only after their equality was proved in this class.
+ * Invariants: r.canon maps a chain to another only after their equality was proved in this class.  After a
+ * run that ended early each chain is read, with all that it enters, or counts as not read.
  * Memory: the handle owns the budget from which everything else comes, so it is allocated by itself.
  * Threading: one thread per prover; prover_stop may be called from any.
  */
@@ -246,20 +247,15 @@ static enum prove_status make_entered_ready(struct prover *p, uint32_t chain, in
     return PROVE_EQUAL;
 }
 
-/* Read the chain and all that it enters; compare those with a partner with it. */
-static enum prove_status make_ready(struct prover *p, uint32_t chain, int deep)
+/* make_ready of a chain that is not read yet.  *fresh: whether its partner was not, either. */
+static enum prove_status read_and_compare(struct prover *p, uint32_t chain, int deep, bool *fresh)
 {
     struct residual *r = &p->r;
-    if (r->chain_state[chain] != LOW_NOT)
-        return PROVE_EQUAL;
-    if (deep > DEEPEST)
-        return PROVE_TOO_DEEP;
-    r->chain_state[chain] = LOW_BUSY;
     bool all = true, all_of_partner = true;
     enum prove_status status = make_entered_ready(p, chain, deep, &all);
     uint32_t partner = r->in.chain_partner[chain];
-    bool fresh = partner != NONE && r->chain_state[partner] == LOW_NOT;
-    if (status == PROVE_EQUAL && fresh) {
+    *fresh = partner != NONE && r->chain_state[partner] == LOW_NOT;
+    if (status == PROVE_EQUAL && *fresh) {
         r->chain_state[partner] = LOW_BUSY;
         status = make_entered_ready(p, partner, deep, &all_of_partner);
         if (status == PROVE_EQUAL)
@@ -274,10 +270,43 @@ static enum prove_status make_ready(struct prover *p, uint32_t chain, int deep)
         r->chain_state[chain] = LOW_APART;
     if (r->failed)
         return PROVE_NO_MEMORY;
-    if (!fresh || !all || !all_of_partner)
+    if (!*fresh || !all || !all_of_partner)
         return PROVE_EQUAL;
     uint32_t first = chain < r->in.chains_before ? chain : partner;
     return compare_chains(p, first, first == chain ? partner : chain, deep);
+}
+
+/* Read the chain and all that it enters; compare those with a partner with it.  A chain that was not done
+ * with when the time (or another limit) was up counts as not read. */
+static enum prove_status make_ready(struct prover *p, uint32_t chain, int deep)
+{
+    uint8_t *state = p->r.chain_state;
+    if (state[chain] != LOW_NOT)
+        return PROVE_EQUAL;
+    if (deep > DEEPEST)
+        return PROVE_TOO_DEEP;
+    state[chain] = LOW_BUSY;
+    bool fresh = false;
+    enum prove_status status = read_and_compare(p, chain, deep, &fresh);
+    if (status != PROVE_EQUAL) {
+        state[chain] = LOW_NOT;
+        if (fresh)
+            state[p->r.in.chain_partner[chain]] = LOW_NOT;
+    }
+    return status;
+}
+
+/* make_ready of both chains of a run.  When it ends early, chains that are apart may enter some that were
+ * not read, so they count as not read, too. */
+static enum prove_status make_both_ready(struct prover *p, uint32_t a, uint32_t b)
+{
+    enum prove_status status = make_ready(p, a, 0);
+    if (status == PROVE_EQUAL)
+        status = make_ready(p, b, 0);
+    for (uint32_t chain = 0; status != PROVE_EQUAL && chain < p->r.in.chains; chain++)
+        if (p->r.chain_state[chain] == LOW_APART)
+            p->r.chain_state[chain] = LOW_NOT;
+    return status;
 }
 
 /* ---- a program against itself ---- */
@@ -355,9 +384,7 @@ enum prove_status prover_run(struct prover *p, uint32_t a, uint32_t b, uint32_t 
         reset_pairs(p);
     }
     p->r.top = p->class_top;
-    enum prove_status status = make_ready(p, a, 0);
-    if (status == PROVE_EQUAL)
-        status = make_ready(p, b, 0);
+    enum prove_status status = make_both_ready(p, a, b);
     if (status != PROVE_EQUAL)
         return status;
     start_region(p);
