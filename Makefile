@@ -7,7 +7,7 @@ PYTEST_FLAGS ?=
 FLAKY_FLAGS ?=
 CORPUS_FLAGS ?=
 BENCH_FLAGS ?=
-C_SOURCES := $(wildcard hitables/core/c/*/*.c)
+C_SOURCES := $(wildcard hitables/core/c/*/*.c benchmarks/*.c)
 C_INCLUDES := -Ihitables/core/include $(addprefix -I,$(wildcard hitables/core/c/*))
 
 .PHONY: $(shell sed -nE 's/^([a-z][a-z0-9-]*):.*/\1/p' $(lastword $(MAKEFILE_LIST)))
@@ -74,6 +74,9 @@ mutants: setup ## 3,000 rule sets with one mistake each: caught, or proved equal
 
 writes: setup ## 50,000 programs whose rules write what others read: both engines, and the kernel for a sample (needs root)
 	python -m benchmarks.writes $(BENCH_FLAGS)
+
+failing-malloc: setup ## each allocation of the engine refused in turn: the answers, and the classifiers afterwards
+	python -m benchmarks.failing_malloc $(BENCH_FLAGS)
 
 matrix: setup ## every match behind every writer, in real kernels, against the table of both (needs root)
 	python -m benchmarks.matrix $(BENCH_FLAGS)

@@ -304,9 +304,14 @@ class Prover:
         lib.prover_restore(self._handle)
 
     def rules_met(self, chain: int, before: int, sets: array[int], limit: int) -> list[int]:
-        """The rules of *chain*, at most *limit*, that packets in *sets* may meet before a rule (or NONE)."""
+        """The rules of *chain*, at most *limit*, that packets in *sets* may meet before a rule (or NONE).
+
+        MemoryError where none is left.
+        """
         rules = ffi.new("uint32_t[]", limit)
         count = lib.prover_front(self._handle, chain, before, *sized("uint32_t", sets), rules, limit)
+        if count > limit:
+            raise MemoryError("no memory is left for the rules that packets meet")
         return list(rules[0:count])
 
     # ---- counts ----

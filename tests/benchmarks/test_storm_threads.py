@@ -22,7 +22,7 @@ def test_costs_are_measured_for_each_step() -> None:
     assert rules is not None
     headers = packets_of("R1", storm_threads.TRAFFIC, PACKETS)
     costs = storm_costs.measured("linear", rules, classes_of(rules, "90"), headers, 1)
-    # What one packet costs in each part; how a short run divides it among batch and packet is chance.
+    # Short runs tell what a batch of packets costs in all, not how much of it each packet adds.
     assert costs.class_batch + costs.class_packet > 0
     assert costs.cache_batch + costs.cache_packet + costs.entry > 0
     assert costs.push > 0 and costs.sample > 0

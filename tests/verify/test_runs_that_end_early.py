@@ -41,20 +41,26 @@ def also_stopped(steps: int) -> Callable[..., Status]:
     return run
 
 
-def test_a_run_after_one_without_time_answers_as_one_run_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prover, "FEW", 0)
-    alone = answers()
+@pytest.fixture(scope="module")
+def alone() -> list[tuple[int, type[Answer]]]:
+    """The answers of one run each."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(prover, "FEW", 0)
+        return answers()
+
+
+def test_a_run_after_one_without_time_answers_as_one_run_does(
+    alone: list[tuple[int, type[Answer]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert len({kind for _, kind in alone}) == 2
-    monkeypatch.undo()
     monkeypatch.setattr(prover, "QUICK", AT_ONCE)
     assert answers() == alone
 
 
 @pytest.mark.parametrize("steps", [1, 2, 4, 8, 16])
 def test_a_run_after_one_without_steps_answers_as_one_run_does(
-    steps: int, monkeypatch: pytest.MonkeyPatch
+    steps: int, alone: list[tuple[int, type[Answer]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prover, "FEW", 0)
-    alone = answers()
     monkeypatch.setattr(Prover, "run", also_stopped(steps))
     assert answers() == alone

@@ -89,7 +89,7 @@ def looked_at_by_diff(text: str, monkeypatch: pytest.MonkeyPatch) -> int:
     with monkeypatch.context() as patched:
         patched.setattr(Encoding, "prover", noted)
         assert changes(before, after, Question(), tell=lambda stage: None).complete
-    return sum(prover.rules_looked_at for prover in provers)
+    return sum(each.rules_looked_at for each in provers)
 
 
 # Without the short run before the long one, and with one that has no time.

@@ -111,7 +111,7 @@ void prover_follow(struct prover *prover, bool follow);
 void prover_restore(struct prover *prover);
 
 /* Write to rules[] the rules of a chain, in front of *rule*, that packets of *sets* may meet: at most
- * *room*; their number.  0 also when memory is exhausted. */
+ * *room*; their number, or SIZE_MAX when memory is exhausted. */
 size_t prover_front(struct prover *prover, uint32_t chain, uint32_t rule, const uint32_t *sets, size_t words,
                     uint32_t *rules, size_t room);
 

@@ -115,8 +115,10 @@ static enum prove_status record(struct prover *p, uint32_t rule_a, uint32_t rule
         fine = put_set(p, &(struct past_set){dim, p->epoch[dim], p->r.region[dim], NONE});
     uint32_t asked = (uint32_t)(p->outcomes_n / 2);
     fine = fine && put_words(p, &asked, 1) && put_words(p, p->outcomes, p->outcomes_n);
-    if (!fine)
+    if (!fine) {
+        p->differences_n = start;
         return PROVE_NO_MEMORY;
+    }
     p->differences[start] = (uint32_t)(p->differences_n - start);
     return ++p->records < p->most ? PROVE_EQUAL : PROVE_DIFFER;
 }

@@ -361,11 +361,11 @@ size_t prover_front(struct prover *p, uint32_t chain, uint32_t rule, const uint3
     p->r.failed = false;
     start_region(p);
     if (!read_sets(p, p->r.region, sets, words))
-        return 0;
+        return SIZE_MAX;
     struct residual_list list = residual_list(&p->r, chain, NONE);
     for (size_t at = 0; !p->r.failed && at < list.n && n < room && list.v[at].rule != rule; at++)
         rules[n++] = list.v[at].rule;
-    return n;
+    return p->r.failed ? SIZE_MAX : n;
 }
 
 enum prove_status prover_run(struct prover *p, uint32_t a, uint32_t b, uint32_t end_a, uint32_t end_b,

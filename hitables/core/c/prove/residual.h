@@ -91,7 +91,8 @@ struct residual {
     bool all_return; /* chain_ends is not used: rules may be taken out of chains */
 };
 
-/* LOW_APART: read, but a chain that it enters was not yet, so it is not compared with its partner. */
+/* How far a chain was read.  LOW_BUSY: chains that it enters are being read; LOW_APART: it is read, but a
+ * chain that it enters was not yet, so it is not compared with its partner. */
 enum lowered { LOW_NOT, LOW_BUSY, LOW_DONE, LOW_APART };
 enum relation { REL_OUT, REL_PART, REL_IN };
 
