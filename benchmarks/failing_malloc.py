@@ -8,47 +8,27 @@ is lacking; a classifier must hold the rules that it said it took.  Anything els
 from __future__ import annotations
 
 import ctypes
-import itertools
 import json
 import os
-import random
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import partial
 from pathlib import Path
 
 import click
 from rich.console import Console
 from rich.table import Table
 
-import hitables
-from hitables import engine
 from hitables.core import _engine
-from hitables.engine import Layout, Rules
-from hitables.engine.layout import Range
-from hitables.errors import OutOfMemory
-from hitables.ir.choices import Equivalence
-from hitables.verify import exact
-from hitables.verify.question import Answer, Equal, Question, Undecided
-from sflgen import proof
-from sflgen.commands import read_commands
-from sflgen.planner import start_unproved
-from sflgen.settings import Settings, Strategy
 
-from . import writes
+from .failing_malloc_trials import NO_MEMORY, PLANS, RIGHT, Trial, subjects
 
 SOURCE = Path(__file__).with_suffix(".c")
 LIBRARY = "HITABLES_FAILING_MALLOC"  # the environment variable with the path of the built library
 END = 1 << 60  # behind every allocation
-
-RIGHT, NO_MEMORY = "right", "no memory"
-
-# What is asked, with allocations refused inside the context; RIGHT, NO_MEMORY, or what went wrong.
-Trial = Callable[[AbstractContextManager[None]], str]
 
 
 class Allocator:
@@ -73,181 +53,6 @@ class Allocator:
         finally:
             self.asked = int(self._library.fail_asked())
             self._library.fail_between(END, END)
-
-
-# ---- proofs ----
-
-
-def answer(before: str, after: str) -> Answer:
-    return exact.check(hitables.read(before), hitables.read(after), Question())
-
-
-def compared(before: str, after: str, refusing: AbstractContextManager[None]) -> str:
-    """`check` of two rule sets that are known to be alike, or not to be."""
-    right = answer(before, after)
-    with refusing:
-        found = answer(before, after)
-    if isinstance(found, Undecided):
-        return NO_MEMORY
-    return RIGHT if isinstance(found, type(right)) else f"check says {type(found).__name__}"
-
-
-def listed(before: str, after: str, refusing: AbstractContextManager[None]) -> str:
-    """`diff` of two rule sets."""
-    right = hitables.diff(before, after)
-    with refusing:
-        found = hitables.diff(before, after)
-    return NO_MEMORY if not found.complete else RIGHT if found == right else "diff lists other regions"
-
-
-def linted(text: str, refusing: AbstractContextManager[None]) -> str:
-    right = hitables.lint(text)
-    with refusing:
-        found = hitables.lint(text)
-    return NO_MEMORY if found.undecided else RIGHT if found == right else "lint lists other rules"
-
-
-def compiled(text: str, equivalence: Equivalence, refusing: AbstractContextManager[None]) -> str:
-    """`compile`: a tree that did not fit may be another one, but not one that does something else."""
-    with refusing:
-        output = hitables.compile(text, equivalence=equivalence)
-    if output.faults:
-        return f"compile found a fault: {output.faults[0].why}"
-    return RIGHT if isinstance(answer(text, output.text), Equal) else "compile prints what is not equal"
-
-
-def planned(text: str, refusing: AbstractContextManager[None]) -> str:
-    """Updates by sflgen, proved; one that lacked memory is planned again from the state before it."""
-    state = start_unproved(hitables.read(text), Settings(delta=3)).after
-    ended = RIGHT
-    with refusing:
-        for number in range(6):
-            command = f"-I FORWARD {9 * number + 1} -s 10.{number}.0.0/14 -p tcp -j DROP"
-            updates = read_commands(command, state.master)
-            try:
-                state = proof.plan(state, updates, Strategy.OVERLAY).after
-            except MemoryError:
-                ended = NO_MEMORY
-                state = proof.plan(state, updates, Strategy.OVERLAY).after
-    return ended if isinstance(proof.verify(state), Equal) else "the state is not equal to its rules"
-
-
-# ---- classifiers ----
-
-PLANS = [name for name, algorithm in engine.ALGORITHMS.items() if not algorithm.wraps]
-PLANS += [f"{name}(tss)" for name, algorithm in engine.ALGORITHMS.items() if algorithm.wraps]
-PLANS += [
-    "sfl(rfc, delta=2, background=2)",
-    "checked(classic(hypersplit))",
-    "flows(tss, scheme=4, buckets=3)",
-]
-PLANS += [
-    "storm(tss, cache=3, window=5, every=1, publish=1)",
-    "storm(sfl(rfc), window=200, every=1, publish=3)",
-]
-PLANS += ["pacars(list=1)", "pacars(cascade=0, list=2)", "tss_tries(table=1)", "tss(vector=0)"]
-
-
-def layout_of(plan: str) -> Layout:
-    """Of five dimensions, or of two where the plan takes no more, and of few bits."""
-    read: engine.AlgorithmSpec | None = engine.AlgorithmSpec.read(plan)
-    most = 5
-    while read:
-        most, read = min(most, read.algorithm.dims[1]), read.inner
-    return Layout((4, 4, 3, 3, 2)) if most == 5 else Layout((6, 6))
-
-
-def drawn_rule(layout: Layout, rng: random.Random) -> list[Range]:
-    """A prefix in each dimension."""
-    free = [rng.choice((0, width // 2, width)) for width in layout.widths]
-    starts = [
-        rng.randrange(1 << width) >> bits << bits for width, bits in zip(layout.widths, free, strict=True)
-    ]
-    return [(start, start | (1 << bits) - 1) for start, bits in zip(starts, free, strict=True)]
-
-
-def opened(plan: str, rules: dict[int, list[Range]], layout: Layout) -> engine.Database:
-    return engine.open(plan, Rules.of_ranges(list(rules.values()), layout, list(rules)))
-
-
-def answers_rightly(db: engine.Database, rules: dict[int, list[Range]], layout: Layout) -> bool:
-    """Whether it answers some of all packets as linear search does."""
-    packets = layout.headers(list(itertools.product(*(range(1 << width) for width in layout.widths)))[::37])
-    with opened("linear", rules, layout) as read_in_order:
-        return len(db) == len(rules) and bool((db.search(packets) == read_in_order.search(packets)).all())
-
-
-def built(plan: str, refusing: AbstractContextManager[None]) -> str:
-    layout, rng = layout_of(plan), random.Random(5)
-    rules = {priority: drawn_rule(layout, rng) for priority in rng.sample(range(30), 12)}
-    with refusing:
-        db = opened(plan, rules, layout)
-    with db:
-        return RIGHT if answers_rightly(db, rules, layout) else "it answers wrongly after it was built"
-
-
-def updated(plan: str, refusing: AbstractContextManager[None]) -> str:
-    """Some updates are refused; the classifier then has the others, and takes further ones."""
-    layout, rng = layout_of(plan), random.Random(7)
-    rules = {priority: drawn_rule(layout, rng) for priority in rng.sample(range(30), 12)}
-    refused = 0
-    with opened(plan, rules, layout) as db:
-        with refusing:
-            for _ in range(24):
-                refused += not is_updated(db, rules, rng.randrange(30), layout, rng)
-        if not answers_rightly(db, rules, layout):
-            return "it answers wrongly after a refused update"
-        for priority in range(30):
-            is_updated(db, rules, priority, layout, rng)
-        if not answers_rightly(db, rules, layout):
-            return "it answers wrongly after further updates"
-    return NO_MEMORY if refused else RIGHT
-
-
-def is_updated(
-    db: engine.Database, rules: dict[int, list[Range]], priority: int, layout: Layout, rng: random.Random
-) -> bool:
-    """Remove the rule of this priority, or insert one where there is none; False: memory is lacking."""
-    rule = drawn_rule(layout, rng)
-    try:
-        if priority in rules:
-            db.remove(priority)
-            del rules[priority]
-        else:
-            db.insert(rule, priority)
-            rules[priority] = rule
-    except OutOfMemory:
-        return False
-    return True
-
-
-# ---- the campaign ----
-
-
-def subjects(programs: int, plans: Sequence[str]) -> Iterator[tuple[str, Trial]]:
-    """What is tried, by name."""
-    for number in range(programs):
-        drawn = writes.draw(random.Random(f"refused {number}"))
-        yield "check", partial(compared, drawn.before, drawn.after)
-        yield "diff", partial(listed, drawn.before, drawn.after)
-        yield "lint", partial(linted, drawn.before)
-        for equivalence in Equivalence:
-            yield f"compile --equivalence {equivalence}", partial(compiled, addresses(number), equivalence)
-        yield "plan an update", partial(planned, addresses(number))
-    for plan in plans:
-        yield f"build {plan}", partial(built, plan)
-        yield f"update {plan}", partial(updated, plan)
-
-
-def addresses(number: int) -> str:
-    """A rule set that gets a tree."""
-    rng = random.Random(number)
-    rules = (
-        f"-A FORWARD -s 10.{rng.randrange(8)}.{rng.randrange(256)}.0/{rng.choice((16, 24))} "
-        f"-p tcp -m tcp --dport {rng.choice((22, 80, 443))} -j {rng.choice(('ACCEPT', 'DROP'))}\n"
-        for _ in range(60)
-    )
-    return f"*filter\n:FORWARD DROP [0:0]\n{''.join(rules)}COMMIT\n"
 
 
 def spread(count: int, most: int) -> list[int]:

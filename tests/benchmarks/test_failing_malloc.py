@@ -9,7 +9,8 @@ from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 
-from benchmarks.failing_malloc import NO_MEMORY, RIGHT, outcome, spread
+from benchmarks.failing_malloc import outcome, spread
+from benchmarks.failing_malloc_trials import NO_MEMORY, RIGHT
 
 
 def test_refused_allocations_are_said_and_change_no_answer() -> None:
