@@ -74,6 +74,9 @@ def common(one: Sequence[int], other: Sequence[int]) -> tuple[int, ...]:
 
 def before_made(made: Sequence[int], ends: Sequence[int]) -> tuple[int, ...]:
     """The cells of which *made* makes one of low, high, low, high, ...."""
+    if made.count(made[0]) == len(made):  # usually an assignment makes one number of all
+        is_wanted = any(low <= made[0] <= high for low, high in zip(ends[::2], ends[1::2], strict=True))
+        return (0, len(made) - 1) if is_wanted else ()
     wanted = {cell for low, high in zip(ends[::2], ends[1::2], strict=True) for cell in range(low, high + 1)}
     return _runs([cell in wanted for cell in made])
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 
 from ..ir.fields import STATES, Family, Field, Fragment, interface_name, top
 from ..ir.intervals import Values
@@ -84,35 +85,37 @@ def addresses(values: Values, family: Family) -> str:
     everything = Values(((0, top(Field.SRC, family)),))
     if values == everything:
         return "any"
-    plain = _networks(values, family)
-    rest = _networks(values.complement(top(Field.SRC, family)), family)
-    but = len(rest) < len(plain)
-    parts = rest if but else plain
-    ranges = _ranges(values, family)
-    if len(parts) > MAX_PARTS and len(ranges) <= MAX_PARTS:
-        return _listed(ranges, len(ranges))
-    return ("all but " if but else "") + _listed(parts, len(parts))
+    rest = values.complement(top(Field.SRC, family))
+    networks, others = (sum(1 for _ in _networks(each, family)) for each in (values, rest))
+    if min(networks, others) > MAX_PARTS and len(values.pairs) <= MAX_PARTS:
+        return _listed([_range_text(*pair, family) for pair in values.pairs], len(values.pairs))
+    named = islice(_networks(rest if others < networks else values, family), MAX_PARTS)
+    parts = [_network_text(address, free, family) for address, free in named]
+    return ("all but " if others < networks else "") + _listed(parts, min(networks, others))
 
 
 def _address(value: int, family: Family) -> str:
     return str((ipaddress.IPv4Address if family is Family.IPV4 else ipaddress.IPv6Address)(value))
 
 
-def _networks(values: Values, family: Family) -> list[str]:
-    kind = ipaddress.IPv4Address if family is Family.IPV4 else ipaddress.IPv6Address
-    out: list[str] = []
+def _networks(values: Values, family: Family) -> Iterator[tuple[int, int]]:
+    """The fewest networks that make up the values: the first address, and the number of free bits."""
+    width = top(Field.SRC, family).bit_length()
     for low, high in values.pairs:
-        for network in ipaddress.summarize_address_range(kind(low), kind(high)):
-            whole = network.prefixlen == network.max_prefixlen
-            out.append(str(network.network_address) if whole else str(network))
-    return out
+        while low <= high:
+            aligned = (low & -low).bit_length() - 1 if low else width
+            free = min(aligned, (high - low + 1).bit_length() - 1)
+            yield low, free
+            low += 1 << free
 
 
-def _ranges(values: Values, family: Family) -> list[str]:
-    return [
-        _address(low, family) if low == high else f"{_address(low, family)}-{_address(high, family)}"
-        for low, high in values.pairs
-    ]
+def _network_text(address: int, free: int, family: Family) -> str:
+    width = top(Field.SRC, family).bit_length()
+    return _address(address, family) + (f"/{width - free}" if free else "")
+
+
+def _range_text(low: int, high: int, family: Family) -> str:
+    return _address(low, family) if low == high else f"{_address(low, family)}-{_address(high, family)}"
 
 
 def _icmp(values: Values) -> str:

@@ -42,6 +42,8 @@ class Coordinates:
         self.starts = sorted(starts)
         self._number_of = {start: number for number, start in enumerate(self.starts)}
         self._number_of[self.top + 1] = len(self.starts)
+        self._values: dict[tuple[int, ...], tuple[Values, bool]] = {}
+        self._counts: dict[tuple[int, ...], int] = {}
 
     @property
     def size(self) -> int:
@@ -67,7 +69,23 @@ class Coordinates:
         return out
 
     def values(self, ends: tuple[int, ...]) -> tuple[Values, bool]:
-        """The values of the coordinates low, high, low, high, ..., and whether "none" is among them."""
+        """The values of the coordinates low, high, low, high, ..., and whether "none" is among them.
+
+        Kept, for many regions of a difference have the same sets, and each may have thousands of pieces.
+        """
+        known = self._values.get(ends)
+        if known is None:
+            known = self._values[ends] = self._values_of(ends)
+        return known
+
+    def count(self, ends: tuple[int, ...]) -> int:
+        """How many values the coordinates have, without "none"."""
+        known = self._counts.get(ends)
+        if known is None:
+            known = self._counts[ends] = self.values(ends)[0].count
+        return known
+
+    def _values_of(self, ends: tuple[int, ...]) -> tuple[Values, bool]:
         pairs = []
         for low, high in zip(ends[::2], ends[1::2], strict=True):
             last = min(high, len(self.starts) - 1)

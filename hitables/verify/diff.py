@@ -302,7 +302,7 @@ def _headers(comparison: Comparison, box: Box) -> int:
     coordinates, family = comparison.tables.encoding.matches.tests.coordinates, comparison.tables.family
 
     def count(field: Field) -> int:
-        return coordinates[field].values(box[field])[0].count
+        return coordinates[field].count(box[field])
 
     icmp = ICMP if family is Family.IPV4 else ICMPV6
     ports = count(Field.SPORT) * count(Field.DPORT)

@@ -250,10 +250,15 @@ static enum prove_status cut(struct prover *p, struct residual_list *a, struct r
     *left = outside->n != 0;
     r->top = *left ? kept : top;
     if (status == PROVE_EQUAL && *left) {
+        struct removed removed = {NONE, 0, 0};
+        if (inside->n) /* else the test was decided already, and lists show that only now */
+            removed = (struct removed){dim, inside->ends[0], inside->ends[2 * inside->n - 1]};
         if (!prover_set_region(p, dim, outside))
             return PROVE_NO_MEMORY;
+        r->removed = removed;
         a->n = residual_filter(r, a, a->v, dim);
         b->n = residual_filter(r, b, b->v, dim);
+        r->removed.dim = NONE;
     }
     return status;
 }

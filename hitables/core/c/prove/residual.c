@@ -59,6 +59,7 @@ bool residual_open(struct residual *r, const struct prove_input *input, size_t m
         return false;
     struct prove_input *in = &r->in;
     *in = *input;
+    r->removed.dim = NONE;
     in->dim_size = copied(r, input->dim_size, input->dims, 4);
     in->dim_states = copied(r, input->dim_states, input->dims, 4);
     in->test_dim = copied(r, input->test_dim, input->tests, 4);
@@ -257,10 +258,23 @@ uint32_t residual_open_test(const struct residual *r, const struct residual_item
     return NONE;
 }
 
+/* Whether an open test is open after the cut, too: it holds none of the values that were removed, and not all
+ * that are left.  Its values in the set need not be found then, which takes a search in a set of many parts. */
+static bool stays_open(const struct residual *r, uint32_t test)
+{
+    if ((test & EITHER) || r->in.test_start[test + 1] - r->in.test_start[test] != 1)
+        return false;
+    const uint32_t *ends = r->in.set_ends + 2 * (size_t)r->in.test_start[test];
+    const struct set *set = r->region[r->removed.dim];
+    return (ends[1] < r->removed.low || ends[0] > r->removed.high) &&
+           (ends[0] > set->ends[0] || ends[1] < set->ends[2 * set->n - 1]);
+}
+
 /* Hold the open tests that read dim against the region; 0 when one fails. */
 static bool look(const struct residual *r, struct residual_item *item, uint32_t dim, uint32_t blocked)
 {
     const struct guarded_action *guarded = &r->guarded[item->guarded];
+    bool was_cut = !item->fresh && dim == r->removed.dim;
     if (item->fresh)
         dim = ALL_DIMS;
     item->fresh = 0;
@@ -268,7 +282,7 @@ static bool look(const struct residual *r, struct residual_item *item, uint32_t 
         return true;
     for (uint64_t left = item->open; left; left &= left - 1) {
         uint32_t bit = (uint32_t)__builtin_ctzll(left), test = r->tests[guarded->first + bit], chosen;
-        if (!reads_only(r, test, dim, blocked))
+        if (!reads_only(r, test, dim, blocked) || (was_cut && stays_open(r, test)))
             continue;
         enum relation relation = region_relation(r, test, &chosen);
         if (relation == REL_OUT)

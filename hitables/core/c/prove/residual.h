@@ -20,6 +20,12 @@ struct set {
     uint32_t ends[]; /* n times low, high */
 };
 
+/* What was taken out of the set of a dimension: nothing below low, nothing above high. */
+struct removed {
+    uint32_t dim; /* NONE: anything may have been taken out of any set */
+    uint32_t low, high;
+};
+
 enum action_kind {
     ACTION_VERDICT,
     ACTION_EFFECT,
@@ -65,6 +71,7 @@ struct residual {
     struct budget *budget; /* what grows, here and in the prover */
     struct prove_class class;
     const struct set **region; /* [dims] */
+    struct removed removed; /* by the cut for which lists are filtered */
     /* Of the current class: */
     struct guarded_action *guarded;
     size_t guarded_count, guarded_room;
