@@ -22,8 +22,6 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from hitables.core import _engine
-
 from .failing_malloc_trials import NO_MEMORY, PLANS, RIGHT, Trial, subjects
 
 SOURCE = Path(__file__).with_suffix(".c")
@@ -39,9 +37,9 @@ class Allocator:
         self._library.fail_inside.argtypes = [ctypes.c_size_t] * 2
         self._library.fail_between.argtypes = [ctypes.c_long] * 2
         self._library.fail_asked.restype = ctypes.c_long
-        mapped = [line.split()[0] for line in Path("/proc/self/maps").read_text().splitlines()
-                  if line.endswith(str(Path(_engine.__file__).name))]  # fmt: skip
-        ends = [int(end, 16) for part in mapped for end in part.split("-")]
+        mapped = (line.split() for line in Path("/proc/self/maps").read_text().splitlines())
+        parts = [words[0] for words in mapped if Path(words[-1]).name.startswith("_engine.")]
+        ends = [int(end, 16) for part in parts for end in part.split("-")]
         self._library.fail_inside(min(ends), max(ends))
 
     @contextmanager

@@ -258,8 +258,8 @@ uint32_t residual_open_test(const struct residual *r, const struct residual_item
     return NONE;
 }
 
-/* Whether an open test is open after the cut, too: it holds none of the values that were removed, and not all
- * that are left.  Its values in the set need not be found then, which takes a search in a set of many parts. */
+/* Whether an open test is open after the cut, too: it holds none of the values that were removed, and not
+ * all that are left.  Then its values need not be searched in the set, which may have many parts. */
 static bool stays_open(const struct residual *r, uint32_t test)
 {
     if ((test & EITHER) || r->in.test_start[test + 1] - r->in.test_start[test] != 1)
