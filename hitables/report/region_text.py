@@ -23,10 +23,10 @@ def describe(box: Mapping[Field, Values], family: Family) -> str:
     """The packets whose fields lie in *box*; a field that is missing from it is not constrained."""
     words = [_protocol(box, family)]
     for preposition, address, port in (("from", Field.SRC, Field.SPORT), ("to", Field.DST, Field.DPORT)):
+        if address in box or port in box:
+            words.append(preposition)
         if address in box:
-            words.append(f"{preposition} {addresses(box[address], family)}")
-        elif port in box:
-            words.append(f"{preposition} any")
+            words.append(addresses(box[address], family))
         if port in box:
             words.append(f"port {_few(box[port], 65535, str)}")
     if Field.ICMP in box:

@@ -104,10 +104,10 @@ def test_backends_that_agree_are_listed_once() -> None:
     ("box", "words"),
     [
         ({}, "any protocol"),
-        ({Field.PROTO: Values.only(6, 17), Field.DPORT: Values.of((1024, 65535))}, "tcp, udp to any port 1024-65535"),
+        ({Field.PROTO: Values.only(6, 17), Field.DPORT: Values.of((1024, 65535))}, "tcp, udp to port 1024-65535"),
         ({Field.SRC: Values.of((0x0A000000, 0x0AFFFFFF))}, "any protocol from 10.0.0.0/8"),
         ({Field.SRC: Values.of((1, 2**32 - 1))}, "any protocol from all but 0.0.0.0"),
-        ({Field.DPORT: Values.of((0, 21), (23, 65535))}, "any protocol to any port all but 22"),
+        ({Field.DPORT: Values.of((0, 21), (23, 65535))}, "any protocol to port all but 22"),
         ({Field.STATE: Values.of((2, 5))}, "any protocol state NEW"),
         ({Field.PROTO: Values.only(1), Field.ICMP: Values.of((8 << 8, (8 << 8) + 255))}, "icmp type 8"),
         ({Field.FLAGS: Values.only(2, 34)}, "any protocol with flags SYN no-FIN no-RST no-PSH no-ACK"),
