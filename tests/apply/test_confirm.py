@@ -94,14 +94,14 @@ def test_a_lost_session_takes_the_rules_back(firewall: Firewall, how: str) -> No
     command = [str(HITABLES), "apply", str(firewall.file(NEW)), "--backend", firewall.backend.value]
     firewall.namespace.call(lose_session, [*command, "--state", str(firewall.state), "--confirm", "2"], how)
     assert plain(firewall.save()) != before
-    firewall.until(lambda: "taken back" in firewall.log())
+    firewall.until(lambda: "taken back, because" in firewall.log())
     assert plain(firewall.save()) == before
 
 
 def test_with_nothing_loaded_before_nothing_is_loaded_afterwards(firewall: Firewall) -> None:
     firewall.hitables("apply", firewall.file(NEW), "--confirm", 1)
     assert ":INPUT DROP" in firewall.save()
-    firewall.until(lambda: "taken back" in firewall.log())
+    firewall.until(lambda: "taken back, because" in firewall.log())
     assert plain(firewall.save()) == ""
 
 
@@ -109,7 +109,7 @@ def test_with_nothing_loaded_before_a_lost_terminal_leaves_nothing_loaded(firewa
     command = [str(HITABLES), "apply", str(firewall.file(NEW)), "--backend", firewall.backend.value]
     command += ["--state", str(firewall.state), "--confirm", "1"]
     firewall.namespace.call(lose_session, command, "closed")
-    firewall.until(lambda: "taken back" in firewall.log())
+    firewall.until(lambda: "taken back, because" in firewall.log())
     assert plain(firewall.save()) == ""
 
 
@@ -119,7 +119,7 @@ def test_signals_to_the_guard_change_nothing(firewall: Firewall) -> None:
     firewall.hitables("apply", firewall.file(NEW), "--confirm", 2)
     for each in guard.IGNORED:
         os.kill(guard_of(firewall), each)
-    firewall.until(lambda: "taken back" in firewall.log())
+    firewall.until(lambda: "taken back, because" in firewall.log())
     assert plain(firewall.save()) == before
     assert status_of(firewall)[2] == "rolled back"
 

@@ -26,7 +26,9 @@ pytestmark = pytest.mark.needs_kernel
 
 def filtered(port: int) -> str:
     """A table filter that is compiled, and knows *port*."""
-    rules = "".join(f"-A INPUT -s 10.{n}.0.0/16 -p tcp -m tcp --dport {n} -j ACCEPT\n" for n in range(1, 31))
+    rules = "".join(
+        f"-A INPUT -s 10.{n}.0.0/16 -p tcp -m tcp --dport {7000 + n} -j ACCEPT\n" for n in range(30)
+    )
     last = f"-A INPUT -i lo -p udp -m udp --dport {port} -j DROP\n"
     return f"*filter\n:INPUT ACCEPT [0:0]\n{rules}{last}COMMIT\n"
 
@@ -333,5 +335,5 @@ def test_a_state_that_is_away_for_a_while_does_not_stop_the_guard(firewall: Fire
     (firewall.state / "state.json").rename(firewall.folder / "away")
     firewall.until(lambda: "the state is missing" in firewall.log())
     (firewall.folder / "away").rename(firewall.state / "state.json")
-    firewall.until(lambda: "taken back" in firewall.log())
+    firewall.until(lambda: "taken back, because" in firewall.log())
     assert "--dport 22 " in firewall.save()
