@@ -1,11 +1,11 @@
 """Trees of interfaces: `make bench-interfaces`.
 
-Bridges that must not reach each other, as one rule for each ordered pair and in the two stages of Docker,
-with names of three styles.  For each backend: rules printed, rules read on the mean by packets drawn evenly
-over the rules, before and after, and what a tree reads that tests whole names only (where every test costs
-1).  *forks* is the mean when letter after letter is told apart, each test splitting off one branch of a fork:
-tests of beginnings can do little better.  Exit status 1 when a tree grows to more than twice its list, or
-reads over SLACK times that.
+Bridges that must not reach each other, as one rule for each ordered pair and in the two stages of Docker, and
+the ports of a bridge with a virtual machine behind each, with names of three styles. For each backend: rules
+printed, rules read on the mean by packets drawn evenly over the rules, before and after, and what a tree
+reads that tests whole names only (where every test costs 1). *forks* is the mean when letter after letter is
+told apart, each test splitting off one branch of a fork: tests of beginnings can do little better. Exit
+status 1 when a tree grows to more than twice its list, or reads over SLACK times that.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ COUNTS = (70, 200)
 # A leaf of rules that decide nothing, as in the first stage, is read to its end.
 GROWTH, SLACK = 2.0, 1.4
 HEAD = "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n"
+BY_IN, BY_OUT = "PORTS-IN", "PORTS-OUT"
 ONE, TWO = "DOCKER-ISOLATION-STAGE-1", "DOCKER-ISOLATION-STAGE-2"
 
 
@@ -59,6 +60,18 @@ def stages(bridges: Sequence[str]) -> str:
     rules = [f"-A FORWARD -j {ONE}", *(f"-A {ONE} -i {name} ! -o {name} -j {TWO}" for name in bridges)]
     rules += [f"-A {ONE} -j RETURN", *(f"-A {TWO} -o {name} -j DROP" for name in bridges)]
     return HEAD + f":{ONE} - [0:0]\n:{TWO} - [0:0]\n" + "\n".join(rules) + f"\n-A {TWO} -j RETURN\nCOMMIT\n"
+
+
+def machines(ports: Sequence[str]) -> str:
+    """For each port a chain of what comes in by it, and one of what leaves by it."""
+    chains = "".join(f":{way}-{name} - [0:0]\n" for name in ports for way in ("in", "out"))
+    rules = [f"-A FORWARD -j {BY_IN}", f"-A FORWARD -j {BY_OUT}"]
+    rules += [f"-A {BY_IN} -m physdev --physdev-in {name} -j in-{name}" for name in ports]
+    rules += [
+        f"-A {BY_OUT} -m physdev --physdev-out {name} --physdev-is-bridged -j out-{name}" for name in ports
+    ]
+    rules += [f"-A {way}-{name} -j DROP" for name in ports for way in ("in", "out")]
+    return HEAD + f":{BY_IN} - [0:0]\n:{BY_OUT} - [0:0]\n{chains}" + "\n".join(rules) + "\nCOMMIT\n"
 
 
 def fork_reads(bridges: Sequence[str], depth: int = 0) -> float:
@@ -112,7 +125,8 @@ def measure(style: str, count: int, backends: Sequence[str]) -> list[Row]:
     rows = []
     # The rule that decides is read as well; in the first stage also those behind it, up to RETURN.
     for text, bounds in ((pairs(bridges), {"FORWARD": 2 * one_side + 1}),
-                         (stages(bridges), {ONE: one_side + 2, TWO: one_side + 1})):  # fmt: skip
+                         (stages(bridges), {ONE: one_side + 2, TWO: one_side + 1}),
+                         (machines(bridges), {BY_IN: one_side + 1, BY_OUT: one_side + 1})):  # fmt: skip
         whole = {chain: of_whole_names(text, chain) for chain in bounds}
         for backend in backends:
             started = time.process_time()

@@ -29,6 +29,7 @@ class Axis:
     """One dimension of the boxes: *field*, whose values are 0..2**bits - 1.
 
     *requires*: a field and values; the axis may be tested only where the field is known to have one of them.
+    *negatable*: whether the negation of a test can be printed.
     """
 
     field: Field
@@ -36,6 +37,7 @@ class Axis:
     optional: bool
     cut: Cut
     requires: tuple[Field, tuple[int, ...]] | None = None
+    negatable: bool = True
 
     @property
     def top(self) -> int:
@@ -124,7 +126,7 @@ class Boxes:
             if axis.requires is not None:
                 needs = fields.index(axis.requires[0])
                 needed = [value + self.axes[needs].optional for value in axis.requires[1]]
-            axes.append(AxisInput(axis.bits, axis.optional, axis.cut, needs, needed))
+            axes.append(AxisInput(axis.bits, axis.optional, axis.cut, needs, needed, axis.negatable))
         return TreeInput(axes, self, self.prices)
 
     @classmethod

@@ -247,6 +247,8 @@ def axis(field: Field, family: Family) -> Axis:
         Field.OIF: Axis(Field.OIF, 128, False, Cut.NAME),
         Field.MAC: Axis(Field.MAC, 48, True, Cut.NONE),
         Field.STATE: Axis(Field.STATE, 4, False, Cut.NONE),
+        Field.PHYSIN: Axis(Field.PHYSIN, 128, False, Cut.NAME),
+        Field.PHYSOUT: Axis(Field.PHYSOUT, 128, False, Cut.NAME, negatable=False),
     }
     return cuts[field]
 

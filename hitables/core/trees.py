@@ -99,6 +99,7 @@ class AxisInput(NamedTuple):
     cut: int
     needs: int = -1
     needed: Sequence[int] = ()
+    negatable: bool = True
 
 
 class TreeArrays(NamedTuple):
@@ -138,6 +139,7 @@ class TreeInput:
         for c_axis, axis in zip(c_axes, axes, strict=True):
             c_axis.bits, c_axis.optional, c_axis.cut = axis.bits, axis.optional, axis.cut
             c_axis.needs = axis.needs
+            c_axis.unnegatable = not axis.negatable
             if axis.needs >= 0:
                 needed = ffi.new("uint64_t[]", list(axis.needed))
                 self._alive.append(needed)

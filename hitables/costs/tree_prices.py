@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..analyse.boxes import LENGTHS, Axis, Cut, Prices
-from ..ir.fields import Family, Field
+from ..ir.fields import BRIDGE_PORTS, Family, Field
 from ..ir.packet import Backend
 from ..ir.rule import Match, Rule
 from . import test_kinds
@@ -137,6 +137,8 @@ def _tests(axis: Axis, figures: Figures, backend: Backend, family: Family) -> li
             (length, figures.test(test_kinds.address(length, backend, family)))
             for length in range(axis.bits + 1)
         ]
+    if axis.field in BRIDGE_PORTS:
+        return [(several, figures.test("-m physdev")) for several in (0, 1)]
     if axis.field in _PLAIN:
         return [(several, figures.test(_PLAIN[axis.field])) for several in (0, 1)]
     # A port or an ICMP type is written behind its protocol.

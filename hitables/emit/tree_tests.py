@@ -85,6 +85,12 @@ def test_words(
         return (*bang, "-p", PROTOCOL_NAMES.get(low, str(low)))
     if field in (Field.IIF, Field.OIF):
         return (*bang, _FLAG[field], _interface(low, high))
+    if field is Field.PHYSIN:
+        return ("-m", "physdev", *bang, "--physdev-in", _interface(low, high))
+    if field is Field.PHYSOUT:
+        assert not negated, "a negated test of --physdev-out, which means another thing"
+        # In OUTPUT the kernel takes the one option only beside the other.
+        return ("-m", "physdev", "--physdev-out", _interface(low, high), "--physdev-is-bridged")
     assert protocol is not None, "a cut of ports where the protocol is not known"
     behind = ("-p", PROTOCOL_NAMES.get(protocol, str(protocol)))
     if field is Field.ICMP:

@@ -4,7 +4,7 @@ The values of a field are 0..top.  A packet may lack a field (None); then neithe
 negation matches (docs/semantics.md).
 
 An interface name is 16 bytes, padded with zeros and read as one big-endian integer, so a name is one value
-and a wildcard `eth+` is one interval.
+and a wildcard `eth+` is one interval; 0 is no interface.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ class Field(enum.IntEnum):
     OIF = 9
     MAC = 10
     STATE = 11
+    PHYSIN = 12  # the port of a bridge that the packet came in by
+    PHYSOUT = 13  # the port of a bridge that it leaves by
 
 
 class Fragment(enum.IntEnum):
@@ -56,8 +58,13 @@ STATES = (
 
 _BITS = {
     Field.PROTO: 8, Field.SPORT: 16, Field.DPORT: 16, Field.ICMP: 16, Field.FLAGS: 6,
-    Field.IIF: 128, Field.OIF: 128, Field.MAC: 48,
+    Field.IIF: 128, Field.OIF: 128, Field.MAC: 48, Field.PHYSIN: 128, Field.PHYSOUT: 128,
 }  # fmt: skip
+
+# Fields whose values are interface names.
+INTERFACES = (Field.IIF, Field.OIF, Field.PHYSIN, Field.PHYSOUT)
+# The ports of a bridge: 0 of a packet that crosses none, also where its values do not have the field.
+BRIDGE_PORTS = (Field.PHYSIN, Field.PHYSOUT)
 
 # Fields that a packet may lack.  (PROTO only in IPv6, when the chain of extension headers ends early.)
 OPTIONAL = frozenset({Field.PROTO, Field.SPORT, Field.DPORT, Field.ICMP, Field.FLAGS, Field.MAC})

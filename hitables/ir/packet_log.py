@@ -59,6 +59,7 @@ def read_log_line(text: str, family: Family) -> LogLine:
     if "chain" not in own:
         assumed.append(f"chain={words['chain']}, by the interfaces")
     words |= {name: value for name, value in (("in", iif), ("out", oif)) if value}
+    words |= {name.lower(): values[name] for name in ("PHYSIN", "PHYSOUT") if values.get(name)}
     mac = values.get("MAC", "").split(":")
     if len(mac) == _MAC_BYTES and iif:
         words["mac"] = ":".join(mac[6:12])

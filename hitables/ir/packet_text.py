@@ -20,6 +20,7 @@ from .fields import (
     DCCP,
     ICMP,
     ICMPV6,
+    INTERFACES,
     PORT_PROTOCOLS,
     SCTP,
     STATES,
@@ -49,6 +50,7 @@ ANSWERS = {"no": Outcome.NO, "yes": Outcome.YES, "dropped": Outcome.DROPPED}
 # By protocol: the one that services are listed for.
 _SERVED_BY = {TCP: ("tcp",), UDP: ("udp",), SCTP: ("sctp",)}
 RAW = (Field.SPORT, Field.DPORT, Field.FLAGS)
+_INTERFACES = dict(zip(("in", "out", "physin", "physout"), INTERFACES, strict=True))  # by word
 _IN_HEX = frozenset({"mark", "connmark", "tos", "realm"})  # numbers that rules write so
 ANY = -1  # in place of a number of evaluations: all of them
 
@@ -148,7 +150,7 @@ def show_packet(packet: Packet, table: str = "", chain: str = "", answers: Answe
     values, family = packet.values, packet.family
     words = [f"table={_quoted(table)}"] if table else []
     words += [f"chain={_quoted(chain)}"] if chain else []
-    for name, which in (("in", Field.IIF), ("out", Field.OIF)):
+    for name, which in _INTERFACES.items():
         if values.get(which):
             words.append(f"{name}={_quoted(_show(which, values[which], family))}")
     shown = ("mac", Field.MAC), ("src", Field.SRC), ("dst", Field.DST), ("proto", Field.PROTO)
@@ -203,7 +205,7 @@ def _show(which: Field, value: int, family: Family) -> str:
         return value.to_bytes(6, "big").hex(":")
     if which is Field.STATE:
         return STATES[value]
-    if which in (Field.IIF, Field.OIF):
+    if which in INTERFACES:
         name = interface_name(value)
         fits = len(name.encode("utf-8", "surrogateescape")) < 16 and name.isprintable() and name.isascii()
         return name if fits and interface_number(name) == value else f"0x{value:032x}"
@@ -336,6 +338,7 @@ class _Reader:
             Field.SPORT: None, Field.DPORT: None,
             Field.FLAGS: self.get("flags", Field.FLAGS), Field.ICMP: self.get("icmp", Field.ICMP),
             Field.STATE: state,
+            Field.PHYSIN: self.get("physin", Field.PHYSIN), Field.PHYSOUT: self.get("physout", Field.PHYSOUT),
         }  # fmt: skip
         later = frag is Fragment.LATER
         proto = fields[Field.PROTO]
@@ -429,7 +432,7 @@ def _read(word: _Word, text: str, which: Field, family: Family) -> int:
         return int(text.replace(":", ""), 16)
     if which is Field.STATE:
         return _choose(word, text.upper(), {name: number for number, name in enumerate(STATES)})
-    if which in (Field.IIF, Field.OIF):
+    if which in INTERFACES:
         if re.fullmatch(r"0x[0-9a-f]{32}", text):
             return int(text, 16)
         if len(text.encode("utf-8", "surrogateescape")) > 15:
@@ -496,6 +499,6 @@ _ANSWER_READERS: dict[str, Callable[[_Word, Family, Answers], None]] = {
     "rewrite": _read_rewrite,
 }
 NAMES = (
-    "table", "chain", "in", "out", "src", "dst", "proto", "sport", "dport", "flags", "icmp", "mac", "state",
-    "frag", "offset", "doff", "headers", "bytes", *_ANSWER_READERS,
+    "table", "chain", "in", "out", "physin", "physout", "src", "dst", "proto", "sport", "dport", "flags",
+    "icmp", "mac", "state", "frag", "offset", "doff", "headers", "bytes", *_ANSWER_READERS,
 )  # fmt: skip

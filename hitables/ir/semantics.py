@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from .fact import Assignment
-from .fields import Field
+from .fields import BRIDGE_PORTS, INTERFACES, Field
 from .packet import Backend, Outcome, Packet
 from .program import Chain
 from .rule import Ends, Kind, Match, Metadata, Role, Rule
@@ -21,7 +21,7 @@ FIELDS_WRITTEN: dict[Metadata, frozenset[Field]] = {
     Metadata.CT: frozenset({Field.STATE}),
     Metadata.ADDRESSES: frozenset({Field.SRC, Field.DST}),
     Metadata.PAYLOAD: frozenset({Field.SPORT, Field.DPORT, Field.ICMP, Field.FLAGS}),
-    Metadata.META: frozenset({Field.IIF, Field.OIF}),
+    Metadata.META: frozenset(INTERFACES),
 }
 
 DROP = "DROP"
@@ -75,7 +75,7 @@ class _Walker:
         """The field's current value, read natively or through xtables; None: the packet lacks it."""
         if native and self.packet.is_later_fragment and field in (Field.SPORT, Field.DPORT, Field.FLAGS):
             return self.packet.raw.get(field)
-        value = self.packet.values.get(field)
+        value = self.packet.values.get(field, 0 if field in BRIDGE_PORTS else None)
         written = sum(self.writes[state] for state, fields in FIELDS_WRITTEN.items() if field in fields)
         if value is not None and written:
             after = self.packet.rewritten(field, written)

@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 
 from ..errors import LiveError
 from ..ir.fields import (
+    BRIDGE_PORTS,
     ICMP,
     ICMPV6,
     SCTP,
@@ -182,6 +183,8 @@ def is_leaving(packet: Packet, chain: str) -> bool:
 def why_not(packet: Packet, chain: str, interfaces: Iterable[str]) -> str:
     """Why no such packet can reach *chain* of a kernel; empty if one can."""
     values, leaving = packet.values, is_leaving(packet, chain)
+    if any(values.get(port) for port in BRIDGE_PORTS):
+        return "it crosses a bridge, and there is none"
     sides = ((not leaving, Field.IIF), (chain not in ("INPUT", "PREROUTING"), Field.OIF))
     for wanted, side in sides:
         name = interface_name(values.get(side, 0))

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..ir.fields import (
+    BRIDGE_PORTS,
     PORT_PROTOCOLS,
     STATES,
     TCP,
@@ -67,6 +68,8 @@ def make_sendable(
     """
     rows = batch.rows.copy()
     _interfaces(rows, chain, interfaces)
+    for port in BRIDGE_PORTS:  # no packet crosses a bridge here
+        rows["low"][:, port] = rows["high"][:, HALF[port]] = 0
     present = rows["present"]
     if not fragments or (batch.family is Family.IPV4 and chain == "INPUT"):
         _make_whole(rows, batch.family)

@@ -28,7 +28,7 @@ import numpy.typing as npt
 from ..emit.text import rule_text, write
 from ..errors import LiveError
 from ..ir.choices import Malformed
-from ..ir.fields import STATES, Field, interface_name, interface_number
+from ..ir.fields import BRIDGE_PORTS, STATES, Field, interface_name, interface_number
 from ..ir.headers import is_malformed
 from ..ir.packet import Backend, Outcome, Packet
 from ..ir.packet_text import Answers, show_packet
@@ -254,6 +254,8 @@ class _Case:
         if nat:
             open_connections(batch)
         values = batch.packet(0).values
+        if any(packet.values.get(port) for port in BRIDGE_PORTS):
+            raise _Unrealisable("it crosses a bridge, and there is none here")
         names = {interface_name(values[which]) for which in (Field.IIF, Field.OIF) if values[which]}
         return batch, sorted(names)
 

@@ -175,6 +175,8 @@ def extension_match(part: Part, words: list[str], family: Family) -> Match:
             for test, negative in zip(tests, inverted, strict=False)
             if negative or not _is_full(test, family)
         ]
+    if part.name == "physdev":
+        role, tests = _of_bridge_ports(part.uses, tests)
     uses = _option_uses(part.uses, words)
     if role is Role.SPACE:  # compared by its tests, so any spelling will do
         key = canonical.plain(part.name, uses)
@@ -201,6 +203,30 @@ def extension_match(part: Part, words: list[str], family: Family) -> Match:
         writes,
         *_relations(key, extension, uses, family, role is Role.CONSTANT and not tests),
     )
+
+
+# Options of physdev that test one field, and whether they are behind a "!".
+_PORT_TESTS = frozenset(
+    {("--physdev-in", False), ("--physdev-in", True), ("--physdev-out", False),
+     ("--physdev-is-bridged", False), ("--physdev-is-bridged", True)}
+)  # fmt: skip
+
+
+def _of_bridge_ports(uses: list[Use], tests: list[Test]) -> tuple[Role, list[Test]]:
+    """The role of a physdev match and its tests, one of each field.
+
+    Behind a "!", --physdev-out fails for packets that came in by a port and are routed, not bridged, but
+    holds for those that came in by none; no test of the field does that.  --physdev-is-in and -is-out are
+    not read, either: few rules have them.
+    """
+    asked = {(use.option.name, use.inverted) for use in uses}
+    if not asked <= _PORT_TESTS:
+        return Role.CONSTANT, []
+    values: dict[Field, Values] = {}
+    for test in sorted(tests, key=lambda test: test.field):
+        before = values.get(test.field)
+        values[test.field] = test.values if before is None else before.intersect(test.values)
+    return Role.SPACE, [Test(*each) for each in values.items()]
 
 
 def _relations(

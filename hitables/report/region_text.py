@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
-from ..ir.fields import STATES, Family, Field, Fragment, interface_name, top
+from ..ir.fields import INTERFACES, STATES, Family, Field, Fragment, interface_name, top
 from ..ir.intervals import Values
 from ..ir.packet_text import FLAGS, PROTOCOLS
 
@@ -35,7 +35,7 @@ def describe(box: Mapping[Field, Values], family: Family) -> str:
         words.append(f"with flags {_flags(box[Field.FLAGS])}")
     if Field.FRAG in box:
         words.append("(" + ", ".join(name for value, name in _FRAGMENTS if value in box[Field.FRAG]) + ")")
-    for name, interface in (("in", Field.IIF), ("out", Field.OIF)):
+    for name, interface in zip(("in", "out", "in by port", "out by port"), INTERFACES, strict=True):
         if interface in box:
             words.append(f"{name} {_interfaces(box[interface], family)}")
     if Field.MAC in box:
@@ -145,6 +145,9 @@ def _interfaces(values: Values, family: Family) -> str:
     but = bool(rest) and len(rest.pairs) < len(values.pairs)
     parts = []
     for low, high in (rest if but else values).pairs:
+        if high == 0:
+            parts.append("none")
+            continue
         stem = interface_name(low)
         free = 16 - len(stem.encode("utf-8", "surrogateescape"))
         wild = high == low | (1 << 8 * free) - 1

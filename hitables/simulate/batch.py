@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from hitables.ir.fields import Family, Field, Fragment
+from hitables.ir.fields import BRIDGE_PORTS, INTERFACES, Family, Field, Fragment
 from hitables.ir.headers import HEADER_BYTES
 from hitables.ir.packet import Outcome, Packet
 from hitables.ir.rule import Match
@@ -26,11 +26,12 @@ Rows = npt.NDArray[Any]
 
 # Laid out as struct interp_packet in core/include/interp.h; a test compares the two.
 PACKET = np.dtype([
-    ("low", "<u8", (len(Field),)), ("high", "<u8", (4,)), ("seed", "<u8"), ("present", "<u2"),
+    ("low", "<u8", (len(Field),)), ("high", "<u8", (6,)), ("seed", "<u8"), ("present", "<u2"),
     ("l4_bytes", "<u2"), ("raw_sport", "<u2"), ("raw_dport", "<u2"), ("raw_flags", "u1"),
     ("raw_present", "u1"), ("classes", "u1"), ("unused", "u1", (5,)),
 ])  # fmt: skip
-HALF = {Field.SRC: 0, Field.DST: 1, Field.IIF: 2, Field.OIF: 3}  # index into "high"
+# Index into "high".
+HALF = {Field.SRC: 0, Field.DST: 1, **{name: at for at, name in enumerate(INTERFACES, 2)}}
 RAW = {Field.SPORT: "raw_sport", Field.DPORT: "raw_dport", Field.FLAGS: "raw_flags"}
 RAW_BIT = {Field.SPORT: 1, Field.DPORT: 2, Field.FLAGS: 4}
 BAD_OFFSET, OFFSET_ONE, CUT_SHORT = 1, 2, 4  # bits of "classes"
@@ -242,7 +243,7 @@ def _values(row: Any) -> dict[Field, int]:
     for which, at in HALF.items():
         if which in values:
             values[which] |= int(row["high"][at]) << 64
-    return values
+    return {which: value for which, value in values.items() if value or which not in BRIDGE_PORTS}
 
 
 def _raw(row: Any) -> dict[Field, int]:

@@ -18,8 +18,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hitables.ir import fields
 from hitables.ir.fact import Fact
-from hitables.ir.fields import ICMP, ICMPV6, PORT_PROTOCOLS, STATES, TCP, UDP, Family, Field, Fragment
+from hitables.ir.fields import (
+    ICMP,
+    ICMPV6,
+    PORT_PROTOCOLS,
+    STATES,
+    TCP,
+    UDP,
+    Family,
+    Field,
+    Fragment,
+)
 from hitables.ir.headers import FIELD_BYTES, TCP_OFFSET_BYTES
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program
@@ -245,7 +256,7 @@ class PacketMaker:
 
 
 _PORTED = np.array(sorted(PORT_PROTOCOLS), np.uint64)
-_ALWAYS = sum(1 << field for field in (Field.SRC, Field.DST, Field.FRAG, Field.IIF, Field.OIF, Field.STATE))
+_ALWAYS = sum(1 << field for field in (Field.SRC, Field.DST, Field.FRAG, Field.STATE, *fields.INTERFACES))
 
 
 class _Attempt(NamedTuple):

@@ -11,7 +11,9 @@ from array import array
 import numpy as np
 import numpy.typing as npt
 
+from hitables.ir import fields
 from hitables.ir.fields import (
+    BRIDGE_PORTS,
     DCCP,
     ICMP,
     ICMPV6,
@@ -35,6 +37,7 @@ MASK = (1 << 64) - 1
 INTERVALS = 16  # kept of one set; of more, the first, the last and some between
 PROTOCOLS = (TCP, TCP, TCP, UDP, UDP, ICMP, ICMPV6, SCTP, DCCP, UDPLITE, 47, 50, 51, 2, 253, 0)
 INTERFACES = tuple(map(interface_number, ("eth0", "eth1", "lo", "wg0", "docker0")))
+PORTS = (0, 0, 0, *map(interface_number, ("tap0", "vnet0")))  # of a bridge; most packets cross none
 COMMON = {
     Field.SRC: (0x7F000001, 0x0A000001, 0xC0A80101, 0),
     Field.DST: (0x7F000001, 0x0A000001, 0xC0A80101, 0xE0000001, 0xFFFFFFFF),
@@ -45,6 +48,7 @@ COMMON = {
     Field.FLAGS: (0x02, 0x12, 0x10, 0x18, 0x04, 0x01, 0x29, 0x00, 0x3F),
     Field.IIF: INTERFACES,
     Field.OIF: INTERFACES,
+    **dict.fromkeys(BRIDGE_PORTS, PORTS),
     Field.MAC: (0x020000000001,),
     Field.STATE: (2, 2, 2, 6, 6, 10, 0, 1),
 }
@@ -55,7 +59,7 @@ class Catalog:
 
     def __init__(self, field: Field, family: Family) -> None:
         self.field, self.top = field, top(field, family)
-        self.named = field in (Field.IIF, Field.OIF)
+        self.named = field in fields.INTERFACES
         self._numbers: dict[Values, int] = {}
         self._starts, self._counts = array("q"), array("q")
         # By interval: upper and lower half of both ends, and the bits of their difference.
@@ -90,6 +94,8 @@ class Catalog:
     def draw(self, rng: np.random.Generator, sets: Ints, outside: Bools) -> Wide:
         """A value of each of *sets*, or just outside; where the set is -1, any value."""
         count = len(sets)
+        if self.field in BRIDGE_PORTS and not self._bits:
+            return np.zeros(count, np.uint64), np.zeros(count, np.uint64)
         high, low = self._anything(rng, count)
         if not self._bits:
             return high, low

@@ -53,6 +53,12 @@ def _either_port(words: tuple[str, ...], family: Family) -> tuple[Test, ...]:
     return Test(Field.SPORT, ports), Test(Field.DPORT, ports)
 
 
+# The kernel knows the port that a packet leaves by for as long as the packet is bridged.
+PHYSDEV: dict[str, Reader] = {
+    "--physdev-in": field_test(Field.PHYSIN, spelt.bridge_port),
+    "--physdev-out": field_test(Field.PHYSOUT, spelt.bridge_port),
+    "--physdev-is-bridged": lambda words, family: (Test(Field.PHYSOUT, spelt.ANY_PORT),),
+}
 TCP: dict[str, Reader] = {
     **port_tests(tcp_range),
     "--tcp-flags": lambda words, family: (Test(Field.FLAGS, spelt.tcp_flags(words[0], words[1])),),

@@ -304,6 +304,10 @@ def tcp_flags(mask: str, wanted: str) -> Values:
     return Values.only(*(flags for flags in range(64) if flags & look == want))
 
 
+# The names of interfaces; 0 is none.
+ANY_PORT = Values.interval(1, (1 << 128) - 1)
+
+
 def interface(text: str) -> Values:
     """A name, or a beginning of names with "+" behind it."""
     if len(text.encode("utf-8", "surrogateescape")) > 15:
@@ -315,6 +319,11 @@ def interface(text: str) -> Values:
         free = 16 - len(text[:-1].encode("utf-8", "surrogateescape"))
         return Values.of((low, low | (1 << 8 * free) - 1))
     return Values.only(interface_number(text))
+
+
+def bridge_port(text: str) -> Values:
+    """As an interface, of a packet that crosses a bridge; "+" and "" are any port."""
+    return interface(text or "+").intersect(ANY_PORT)
 
 
 def mac(text: str) -> Values:

@@ -25,8 +25,10 @@ from typing import TYPE_CHECKING
 from hitables.errors import MissingLibrary
 from hitables.ir.fact import Assignment, Fact, ordinary
 from hitables.ir.fields import (
+    BRIDGE_PORTS,
     ICMP,
     ICMPV6,
+    INTERFACES,
     PORT_PROTOCOLS,
     STATES,
     TCP,
@@ -66,7 +68,7 @@ Point = dict[int, bool]  # one packet of a set, by bit
 # destination behind the source and more than a minute with the addresses in front of the rest;
 # ipc1_10K takes more than a minute with the ports in front of the addresses.
 ORDER: tuple[Coordinate, ...] = (
-    Field.PROTO, Field.FRAG, SIZE, Field.STATE, Field.IIF, Field.OIF, Field.DST, Field.SRC, Field.MAC,
+    Field.PROTO, Field.FRAG, SIZE, Field.STATE, *INTERFACES, Field.DST, Field.SRC, Field.MAC,
     Field.DPORT, Field.SPORT, Field.FLAGS, Field.ICMP,
 )  # fmt: skip
 RAW = (Field.SPORT, Field.DPORT, Field.FLAGS)
@@ -87,6 +89,7 @@ ORDINARY: dict[Coordinate, tuple[int, ...]] = {
     Field.PROTO: (TCP, UDP, ICMP, ICMPV6),
     Field.IIF: tuple(map(interface_number, ("eth0", "eth1", "eth2", "lo"))),
     Field.OIF: tuple(map(interface_number, ("eth1", "eth0", "eth2", "lo"))),
+    **dict.fromkeys(BRIDGE_PORTS, (0,)),
     Field.FLAGS: (2, 16),
     Field.ICMP: (8 << 8, 128 << 8),
     Field.SPORT: (40000, 1024),
@@ -279,6 +282,10 @@ class PacketSets:
                 raw[field] = self.value(point, field)
             if not later and proto in carriers:
                 values[field] = self.value(point, field)
+        for field in BRIDGE_PORTS:
+            port = self.value(point, field)
+            if port:
+                values[field] = port
         if point[self._flags[Flag.MAC]]:
             values[Field.MAC] = self.value(point, Field.MAC)
         return Packet(
@@ -474,7 +481,7 @@ def _classes(family: Family, matches: list[Match]) -> dict[Coordinate, list[int]
     for proto in (*HEADER_BYTES, *PORT_PROTOCOLS):
         starts[Field.PROTO] |= {proto, proto + 1}
     starts[Field.FRAG] = set(map(int, Fragment))
-    for field in (Field.IIF, Field.OIF):
+    for field in INTERFACES:
         starts[field].add(1)
     starts[SIZE] |= {*FIELD_BYTES.values(), *HEADER_BYTES.values(), TCP_OFFSET_BYTES}
     for match in matches:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 
-from hitables.ir.fields import PORT_PROTOCOLS, Family, Field, top
+from hitables.ir.fields import INTERFACES, PORT_PROTOCOLS, Family, Field, top
 from hitables.ir.headers import HEADER_BYTES
 from hitables.ir.intervals import Values
 
@@ -23,8 +23,7 @@ Pairs = tuple[tuple[int, int], ...]
 _FIXED = {
     Field.PROTO: sorted({p + step for p in {*PORT_PROTOCOLS, *HEADER_BYTES} for step in (0, 1)}),
     Field.FRAG: [1, 2],
-    Field.IIF: [1],
-    Field.OIF: [1],
+    **{field: [1] for field in INTERFACES},
 }
 
 

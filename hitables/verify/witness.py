@@ -15,8 +15,10 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from hitables.ir.fields import (
+    BRIDGE_PORTS,
     ICMP,
     ICMPV6,
+    INTERFACES,
     PORT_PROTOCOLS,
     STATES,
     TCP,
@@ -66,6 +68,9 @@ class Draft:
         proto = values[Field.PROTO]
         later = values[Field.FRAG] == Fragment.LATER
         payload = {each: values.pop(each) for each in FIELD_BYTES}
+        for each in BRIDGE_PORTS:
+            if not values.get(each):
+                values.pop(each, None)
         if self.cut_short:
             del values[Field.PROTO]
         elif not later:
@@ -112,6 +117,7 @@ def ordinary(family: Family, chain: str) -> Draft:
         Field.FLAGS: 2, Field.STATE: STATES.index("NEW"),
         Field.IIF: 0 if chain in (*NO_IIF, "POSTROUTING") else interface_number("eth0"),
         Field.OIF: 0 if chain in NO_OIF else interface_number("eth1"),
+        **dict.fromkeys(BRIDGE_PORTS, 0),
     }  # fmt: skip
     return Draft(family, values)
 
@@ -174,7 +180,7 @@ def _simpler(draft: Draft, plain: Draft) -> Iterator[Draft]:
     if Field.MAC in draft.values and Field.MAC not in plain.values:
         yield replace(draft, values=_without(draft.values, Field.MAC))
     nearest = (
-        Field.PROTO, Field.STATE, Field.IIF, Field.OIF, Field.FLAGS, Field.ICMP, Field.SPORT, Field.DPORT,
+        Field.PROTO, Field.STATE, *INTERFACES, Field.FLAGS, Field.ICMP, Field.SPORT, Field.DPORT,
         Field.SRC, Field.DST,
     )  # fmt: skip
     for each in nearest:
@@ -202,7 +208,7 @@ def choose(
             continue
         else:
             wanted = plain.values.get(name, top(name, plain.family) // 2)
-            chooser = pick_interface if name in (Field.IIF, Field.OIF) else pick
+            chooser = pick_interface if name in INTERFACES else pick
             chosen = chooser(allowed, wanted)
             if epoch:
                 rewrites[name, epoch] = chosen

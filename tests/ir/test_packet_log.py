@@ -18,7 +18,7 @@ LINES = {
     "table=filter chain=INPUT in=eth0 mac=52:54:00:65:43:21 src=203.0.113.9 dst=192.0.2.1 proto=tcp sport=51034 "
     "dport=22 flags=SYN state=NEW",
     "ufw:IN=eth0 OUT=eth1 PHYSIN=vnet0 SRC=10.0.0.1 DST=10.0.0.2 LEN=1500 TTL=63 ID=1 PROTO=UDP SPT=53 DPT=40000 LEN=1480":
-    "table=filter chain=FORWARD in=eth0 out=eth1 src=10.0.0.1 dst=10.0.0.2 proto=udp sport=53 dport=40000 state=NEW",
+    "table=filter chain=FORWARD in=eth0 out=eth1 physin=vnet0 src=10.0.0.1 dst=10.0.0.2 proto=udp sport=53 dport=40000 state=NEW",
     "IN= OUT=lo SRC=127.0.0.1 DST=127.0.0.1 LEN=40 TTL=64 ID=0 DF PROTO=TCP SPT=8 DPT=9 SEQ=1 ACK=7 WINDOW=0 RES=0x00 "
     "ACK RST URGP=0 UID=0 GID=0":
     "table=filter chain=OUTPUT out=lo src=127.0.0.1 dst=127.0.0.1 proto=tcp sport=8 dport=9 flags=RST,ACK state=NEW",

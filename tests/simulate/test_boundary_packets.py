@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.plain_packets import plain_packet, points_of
 from support.programs import make_program
 
-from hitables.ir.fields import STATES, TCP, UDP, Family, Field, Fragment, interface_number, top
+from hitables.ir.fields import INTERFACES, STATES, TCP, UDP, Family, Field, Fragment, interface_number, top
 from hitables.ir.headers import inconsistency, is_malformed
 from hitables.ir.hooks import NO_IIF, NO_OIF
 from hitables.ir.intervals import Values
@@ -141,7 +141,7 @@ def test_values_are_inside_or_just_outside(
     ends = data.draw(
         st.lists(st.tuples(st.integers(0, limit), st.integers(0, limit)), min_size=1, max_size=4)
     )
-    step = 256 if field in (Field.IIF, Field.OIF) else 1
+    step = 256 if field in INTERFACES else 1
     pairs = [(min(pair) // step * step, max(pair) // step * step + step - 1) for pair in ends]
     values = Values.of(*pairs)
     catalog = Catalog(field, family)

@@ -8,7 +8,18 @@ from __future__ import annotations
 
 import random
 
-from hitables.ir.fields import ICMP, ICMPV6, PORT_PROTOCOLS, STATES, TCP, Family, Field, Fragment, top
+from hitables.ir.fields import (
+    BRIDGE_PORTS,
+    ICMP,
+    ICMPV6,
+    PORT_PROTOCOLS,
+    STATES,
+    TCP,
+    Family,
+    Field,
+    Fragment,
+    top,
+)  # fmt: skip
 from hitables.ir.headers import FIELD_BYTES, inconsistency
 from hitables.ir.packet import Packet
 from hitables.ir.program import Program
@@ -19,6 +30,7 @@ RAW = (Field.SPORT, Field.DPORT, Field.FLAGS)
 def points_of(program: Program) -> dict[Field, list[int]]:
     """By field, both ends of each interval of any test, and what stands beside them."""
     points: dict[Field, set[int]] = {field: {0, top(field, program.family)} for field in Field}
+    points |= {field: {0} for field in BRIDGE_PORTS}
     for table in program:
         for chain in table.chains:
             for rule in chain.rules:
@@ -60,6 +72,9 @@ def plain_packet(rng: random.Random, points: dict[Field, list[int]], family: Fam
         absent[chain] = Field.IIF
     for field in (Field.IIF, Field.OIF):
         values[field] = 0 if absent.get(chain) is field else values[field] or 1 << 120
+    for field in BRIDGE_PORTS:
+        if not values[field]:
+            del values[field]
     if not values[Field.IIF] or rng.random() < 0.3:
         del values[Field.MAC]
     bad = proto == TCP and not later and not cut and size >= 20 and rng.random() < 0.1

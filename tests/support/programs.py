@@ -16,6 +16,7 @@ from hitables.ir.fact import Assignment, Fact
 from hitables.ir.fields import (
     ICMP,
     ICMPV6,
+    INTERFACES,
     OPTIONAL,
     PORT_PROTOCOLS,
     STATES,
@@ -219,6 +220,8 @@ _SHAPES: list[tuple[str, Role, tuple[Field, ...]]] = [
     ("", Role.SPACE, (Field.PROTO,)),
     ("", Role.SPACE, (Field.IIF,)),
     ("", Role.SPACE, (Field.OIF,)),
+    ("physdev", Role.SPACE, (Field.PHYSIN,)),
+    ("physdev", Role.SPACE, (Field.PHYSIN, Field.PHYSOUT)),
     ("", Role.SPACE, (Field.FRAG,)),
     ("tcp", Role.SPACE, (Field.PROTO, Field.DPORT)),
     ("tcp", Role.SPACE, (Field.SPORT, Field.DPORT)),
@@ -246,7 +249,7 @@ def _test(rng: random.Random, field: Field, family: Family, tiny: bool) -> Field
         if field in (Field.SRC, Field.DST) and not tiny:
             free = (1 << rng.choice([0, 8, 16, 24])) - 1
             low, high = low & ~free, low | free
-        if field in (Field.IIF, Field.OIF) and rng.random() < 0.6:
+        if field in INTERFACES and rng.random() < 0.6:
             high = low | ((1 << 104) - 1 if rng.random() < 0.5 else 0)
         if rng.random() < 0.3:
             high = low
@@ -263,7 +266,7 @@ def _value(rng: random.Random, field: Field, family: Family, tiny: bool) -> int:
     if field is Field.PROTO:
         icmp = ICMP if family is Family.IPV4 else ICMPV6
         return rng.choice([TCP, TCP, UDP, UDP, icmp, *sorted(PORT_PROTOCOLS), 47, 255])
-    if field in (Field.IIF, Field.OIF):
+    if field in INTERFACES:
         return rng.randrange(8) << 120 if tiny else interface_number(rng.choice(NAMES))
     if tiny:
         return rng.randrange(8)

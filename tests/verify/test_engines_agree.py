@@ -82,7 +82,7 @@ def comparable(before: Program, after: Program) -> bool:
 @pytest.mark.parametrize("rules", [6, 16])
 def test_engines_agree_on_programs_that_are_one_edit_apart(rules: int, question: Question) -> None:
     counts: Counter[bool] = Counter()
-    for seed in range(examples(30)):
+    for seed in range(examples(45)):
         rng = random.Random(seed)
         before = make_program(rng, rules=rules)
         after = mutate(rng, before)

@@ -16,6 +16,8 @@ enum header_field {
     FIELD_OIF,
     FIELD_MAC,
     FIELD_STATE,
+    FIELD_PHYSIN,
+    FIELD_PHYSOUT,
     FIELDS /* their number */
 };
 

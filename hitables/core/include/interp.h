@@ -36,7 +36,7 @@ enum interp_op {
 };
 
 enum interp_size {
-    INTERP_SLOTS = 15, /* the fields, then sport, dport and flags as native nft expressions read them */
+    INTERP_SLOTS = 17, /* the fields, then sport, dport and flags as native nft expressions read them */
     INTERP_STATES = 17, /* states that rules write, a bit of a mask each */
     INTERP_MADE = 16, /* attributes of which a packet's targets make known numbers */
 };
@@ -70,7 +70,7 @@ struct interp_code {
 
 struct interp_packet {
     uint64_t low[FIELDS]; /* value of each field; defined for the fields in *present* alone */
-    uint64_t high[4]; /* upper halves of src, dst, iif, oif */
+    uint64_t high[6]; /* upper halves of src, dst, iif, oif, physin, physout */
     uint64_t seed; /* answers that are not given are drawn from it */
     uint16_t present; /* a bit per field */
     uint16_t l4_bytes;

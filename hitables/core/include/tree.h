@@ -35,6 +35,7 @@ enum tree_status {
 /* An axis of *bits* bits ("none" not counted). */
 struct tree_axis {
     uint8_t bits, optional, cut; /* optional: not 0 if packets may lack it; cut: enum tree_cut */
+    uint8_t unnegatable; /* not 0 if the negation of a test of it has no words */
     int8_t needs; /* the axis may be tested only where coordinate *needs* is known; -1: anywhere */
     uint32_t needed_count;
     const uint64_t *needed; /* [needed_count] values that coordinate may then have */

@@ -130,7 +130,9 @@ MATCHES = (
         "physdev",
         "--physdev-in:string(0,15)! --physdev-out:string(0,15)! --physdev-is-in! "
         "--physdev-is-out! --physdev-is-bridged!",
+        role=Role.SPACE,
         need=("--physdev-in --physdev-out --physdev-is-in --physdev-is-out --physdev-is-bridged"),
+        readers=read.PHYSDEV,
         reads="META",
         source="netfilter/xt_physdev.c",
     ),

@@ -76,7 +76,7 @@ uint64_t interp_draw(uint64_t seed, uint64_t what, uint64_t ordinal)
 }
 
 /* The fields of more than 64 bits, in the order of interp_packet.high. */
-static const int wide_field[] = {FIELD_SRC, FIELD_DST, FIELD_IIF, FIELD_OIF};
+static const int wide_field[] = {FIELD_SRC, FIELD_DST, FIELD_IIF, FIELD_OIF, FIELD_PHYSIN, FIELD_PHYSOUT};
 enum { WIDE_FIELDS = sizeof wide_field / sizeof *wide_field };
 
 static wide full_value(const struct interp_packet *packet, int field)
@@ -110,12 +110,14 @@ static uint32_t address_word(const struct packet_walk *walk, int which)
 
 static void start(struct packet_walk *walk, const struct interp_packet *packet)
 {
+    /* A packet that crosses no bridge has the ports 0. */
+    uint32_t present = packet->present | 1u << FIELD_PHYSIN | 1u << FIELD_PHYSOUT;
     walk->packet = packet;
     walk->later_fragment = packet->present >> FIELD_FRAG & 1 && packet->low[FIELD_FRAG] == FRAGMENT_LATER;
     walk->events = 0;
-    walk->present = packet->present & ((1u << FIELDS) - 1);
+    walk->present = present & ((1u << FIELDS) - 1);
     for (int field = 0; field < FIELDS; field++)
-        walk->value[field] = packet->present >> field & 1 ? packet->low[field] : LACKING;
+        walk->value[field] = present >> field & 1 ? packet->low[field] : LACKING;
     const uint64_t raw[] = {packet->raw_sport, packet->raw_dport, packet->raw_flags};
     static const int fields[] = {FIELD_SPORT, FIELD_DPORT, FIELD_FLAGS};
     for (int which = 0; which < 3; which++) {

@@ -81,7 +81,7 @@ void weigh(const struct bisection *g, const struct open_leaf *leaf, const struct
     test = cost_of_test(g->space->in, axis, low, high, true);
     double negated = out * (test.taken + leaf->scale * work_at(g, leaf->table, left - 1, counts->out)) +
                      in * (test.missed + leaf->scale * work_at(g, leaf->table, left, counts->in)) + penalty;
-    bool may_negate = !g->space->in->axis[axis].optional;
+    bool may_negate = !g->space->in->axis[axis].optional && !g->space->in->axis[axis].unnegatable;
     /* Equal work: take the side with less traffic, since a taken test costs more than a missed one. */
     bool negate = may_negate && (negated < plain - 1e-9 || (negated < plain + 1e-9 && out < in));
     double work = negate ? negated : plain;
