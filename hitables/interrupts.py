@@ -42,12 +42,25 @@ def watch() -> None:
         signal.signal(signal.SIGINT, _interrupted)
 
 
+def is_watched() -> bool:
+    """Whether this is the process of a command."""
+    return signal.getsignal(signal.SIGALRM) is _raised_again
+
+
 def check() -> None:
     """Raise KeyboardInterrupt if one is pending: called before a step that cannot be undone, and at the
     end.
     """
     if _pending:
         raise KeyboardInterrupt
+
+
+def is_pending() -> bool:
+    """Whether there was an interrupt without an effect yet.
+
+    An error may then be that interrupt: of one in `__set_name__`, Python 3.11 makes a RuntimeError.
+    """
+    return bool(_pending)
 
 
 def answered() -> None:
@@ -78,7 +91,9 @@ def run(name: str, load: Callable[[], Callable[[], Any]]) -> NoReturn:
         except SystemExit as end:
             status = end.code
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Exception) as error:
+        if not isinstance(error, KeyboardInterrupt) and not is_pending():
+            raise
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         status = INTERRUPTED
         with contextlib.suppress(OSError, ValueError, AttributeError):  # standard error is full or closed

@@ -2,9 +2,11 @@
 
 Trees are grown from rules as they are written, so a leaf holds copies of the rules that concern it.  A
 deleted rule can therefore be deleted at each copy: a line of the patch per copy, no entry to read, and
-nothing to fold.
+nothing to fold.  Where rules of later groups go before the rule, its packets are led by -g to a chain of
+these, which ends with its target: that jump is deleted.
 
-Invariant: an index names every chain of a tree that holds a copy of a rule, as long as the tree exists.
+Invariant: an index names every chain of a tree that holds a copy of a rule, or such a jump, as long as the
+tree exists.
 Rules are only deleted from a tree; entries, which are added to it, are not in the index.
 """
 
@@ -13,11 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Set
 
 from hitables.ir.program import Table
+from hitables.ir.rule import Kind, Rule
 
 from .edits import jumps_to
 from .rule_rows import spelling
 
-# By the spelling of a rule: the chains of a tree that hold it.
+# By the spelling of a rule, or `led` of it: the chains of a tree that hold it, or a jump with its matches.
 CopyIndex = dict[tuple[str, ...], set[str]]
 
 # A rule with more copies gets an entry, which takes one line, or the lines of one overlay; unless that may
@@ -41,7 +44,15 @@ def index_copies(
                 continue
             if not is_tree_chain(callee):
                 index.setdefault(spelling(rule), set()).add(chain)
-            elif callee not in seen:
+                continue
+            if rule.matches and rule.target is not None and rule.target.kind is Kind.GOTO:
+                index.setdefault(led(rule), set()).add(chain)
+            if callee not in seen:
                 seen.add(callee)
                 pending.append(callee)
     return index
+
+
+def led(rule: Rule) -> tuple[str, ...]:
+    """The key of jumps that lead the packets of *rule* to a chain of the tree."""
+    return ("-g", *[match.key for match in rule.matches])

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from hitables.ir.rule import Kind, Metadata, Rule
 
-from .copy_index import MAX_COPIES, index_copies
+from .copy_index import MAX_COPIES, CopyIndex, index_copies, led
 from .edits import Edit, Op, jumps_to, rule_key
 from .entries import SectionEntries
 from .graft import Spot
@@ -62,9 +62,10 @@ class Deletion:
         region = Region.of(self.rule, dirty, exact, plan.family, plan.backends)
         if not self.has_insertion_entry(region):
             return False
-        concerned, decided = self.before.relevant(region, writes, head)
+        deciding = plan.deciding(self.table)
+        concerned, decided = self.before.relevant(region, writes, head, deciding)
         rules = [self.before.rules[at] for at in concerned]
-        kept = [concerned[at] for at in needed(region, rules, decided, writes, exact)]
+        kept = [concerned[at] for at in needed(region, rules, decided, writes, exact, deciding)]
         if self.at not in kept:
             return False
         rank = kept.index(self.at)
@@ -157,18 +158,13 @@ class Deletion:
             counts = Counter(chain for chain, _ in copies)
             if set(counts.values()) != {len(equal)}:
                 return None
-            copies = copies[len(equal) - 1 - equal.index(self.at) :: len(equal)]
-        return copies
+            return copies[len(equal) - 1 - equal.index(self.at) :: len(equal)]
+        return copies + self.jumps_for_rule()
 
     def copies(self, region: Region) -> list[tuple[str, int]]:
         """Chains and rows of all rules equal to the rule, from the last row of a chain up."""
-        plan, key = self.plan, (self.table, self.section)
-        table = plan.loaded.table(self.table)
-        indexes = plan.cache.copy_indexes
-        if key not in indexes:
-            rows = {chain: self.entries.rows(chain) for chain, _ in self.entries.chains()}
-            indexes[key] = index_copies(table, self.section, self.is_tree_chain, rows)
-        chains = dict.fromkeys(sorted(indexes[key].get(spelling(self.rule), ())))
+        table = self.plan.loaded.table(self.table)
+        chains = dict.fromkeys(sorted(self.copy_index().get(spelling(self.rule), ())))
         for chain, _ in self.entries.chains():
             for entry, entry_region in self.entries.of_chain(chain):
                 if entry_region.overlaps(region):
@@ -179,6 +175,34 @@ class Deletion:
             if chain in table
             for row in np.flatnonzero(self.is_spelt_alike(table[chain].rules, chain))[::-1].tolist()
         ]
+
+    def jumps_for_rule(self) -> list[tuple[str, int]]:
+        """Chains and rows of the jumps that lead the rule's packets to chains which end with its target."""
+        table, own = self.plan.loaded.table(self.table), led(self.rule)
+
+        def leads_to_target(rule: Rule) -> bool:
+            chain = jumps_to(rule)
+            if led(rule) != own or not self.is_tree_chain(chain):
+                return False
+            last = table[chain].rules[-1:]
+            return bool(last) and not last[0].matches and spelling(last[0])[0] == spelling(self.rule)[0]
+
+        return [
+            (chain, row)
+            for chain in sorted(self.copy_index().get(own, ()))
+            if chain in table
+            for row, rule in reversed(list(enumerate(table[chain].rules)))
+            if row not in self.entries.rows(chain) and leads_to_target(rule)
+        ]
+
+    def copy_index(self) -> CopyIndex:
+        """The index of the section's tree."""
+        key, indexes = (self.table, self.section), self.plan.cache.copy_indexes
+        if key not in indexes:
+            table = self.plan.loaded.table(self.table)
+            rows = {chain: self.entries.rows(chain) for chain, _ in self.entries.chains()}
+            indexes[key] = index_copies(table, self.section, self.is_tree_chain, rows)
+        return indexes[key]
 
     def is_spelt_alike(self, rules: Sequence[Rule], chain: str = "") -> Bools:
         """Which of *rules*, those of a loaded *chain*, are spelt like the rule."""

@@ -22,10 +22,11 @@ from hitables.emit.chain_writer import goto, jump
 from hitables.emit.jumps import leaves_chain
 from hitables.errors import HitablesError
 from hitables.ir.program import Chain, Program
-from hitables.ir.rule import Kind, Rule
+from hitables.ir.rule import Kind, Rule, Target
 
 from .chain_names import Names
 from .copy_index import CopyIndex
+from .deciding import Deciding
 from .edits import Edit, Op, apply, jumps_to
 from .layout import ChainId, Entry, EntryChain
 from .local_proof import are_equal
@@ -115,6 +116,7 @@ def _run_to_move(state: State, chain_id: ChainId, entry_chain: EntryChain) -> li
     """
     table, chain = chain_id
     loaded = state.loaded.table(table)
+    deciding = Deciding(state.master.table(table), state.settings)
     best: list[Entry] = []
     run: list[Entry] = []
     for entry in entry_chain.entries:
@@ -123,7 +125,7 @@ def _run_to_move(state: State, chain_id: ChainId, entry_chain: EntryChain) -> li
             continue
         rule = loaded[chain].rules[entry.row]
         overlay = loaded[entry.overlay].rules if entry.overlay else ()
-        if not is_call(rule) and not _decides(rule, overlay, state):
+        if not is_call(rule) and not _decides(rule, overlay, state, deciding):
             run = []
             continue
         run = [*run, entry] if run and run[-1].row == entry.row - 1 else [entry]
@@ -199,12 +201,12 @@ class _FrontTree:
         return rules
 
 
-def _decides(rule: Rule, overlay: Rules, state: State) -> bool:
+def _decides(rule: Rule, overlay: Rules, state: State, deciding: Deciding) -> bool:
     """Whether an entry, with the rules of its overlay, decides about all packets that it matches."""
     if not overlay:
-        return rule.is_final
+        return rule.is_final or rule.enters in deciding
     region = Region(rule.matches, state.master.family, state.backends)
-    return overlay[-1].is_final and region.ends_in(overlay[-1]) and not any(map(leaves_chain, overlay))
+    return region.ends_in(overlay[-1], deciding=deciding) and not any(map(leaves_chain, overlay))
 
 
 def _grown(
@@ -214,11 +216,12 @@ def _grown(
     table, chain = chain_id
     root = names.next()
     loaded = state.loaded.table(table)
-    overlays = {name for rule in moved if (name := jumps_to(rule))}
+    # Every chain that an entry enters decides; which way, the proof does not ask.
+    ends = {name: loaded[name].rules[-1].target for rule in moved if (name := jumps_to(rule))}
     chains = (
         Chain(chain, loaded[chain].policy, (Rule((), jump(root)),)),
         Chain(root, None, moved),
-        *(Chain(name, None, (Rule((), loaded[name].rules[-1].target),)) for name in sorted(overlays)),
+        *(Chain(name, None, (Rule((), _verdict_of(ends[name])),)) for name in sorted(ends)),
     )
     program = Program(state.master.family, (replace(loaded, chains=chains),))
     try:
@@ -238,6 +241,11 @@ def _grown(
         return rule._replace(target=jump(name) if rule.target.kind is Kind.JUMP else goto(name))
 
     return root, {new: tuple(map(renamed, grown[old].rules)) for old, new in loaded_names.items()}
+
+
+def _verdict_of(target: Target | None) -> Target:
+    """A verdict in the place of the last one in a chain that decides."""
+    return target if target is not None and target.is_final else Target("DROP", Kind.VERDICT, "DROP")
 
 
 def _after(
@@ -275,8 +283,10 @@ def _after(
 def _with_copies(index: CopyIndex, state: State, table: str, chains: dict[str, Rules]) -> CopyIndex:
     """*index* with the rules of *chains*, and of the overlays that these enter."""
     loaded, index = state.loaded.table(table), dict(index)
-    overlays = {name for own in chains.values() for rule in own if (name := jumps_to(rule)) not in chains}
-    contents = {**chains, **{name: loaded[name].rules for name in overlays if name in loaded}}
+    entered = {jumps_to(rule) for own in chains.values() for rule in own}
+    is_generated = Names(state.settings.prefix, ()).is_generated
+    overlays = {name: loaded[name].rules for name in entered if is_generated(name) and name in loaded}
+    contents = {**overlays, **chains}
     for name, own in contents.items():
         for rule in own:
             if jumps_to(rule) not in contents:

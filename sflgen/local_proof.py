@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hitables.core.prover import Status
-from hitables.emit.chain_writer import goto
+from hitables.emit.chain_writer import goto, jump
 from hitables.ir.fields import Field
 from hitables.ir.program import Chain, Program
 from hitables.ir.rule import Ends, Kind, Metadata, Rule, Target
@@ -191,11 +191,12 @@ def is_equal_in(state: State, chain_id: ChainId, region: Region) -> bool | None:
     effects = [_written(rule, written) for rule in acting]
     fields = _COMPARED.difference(*map(fields_written, effects))
     rows = state.cache.rule_rows(state.master.family)
-    near = NearRules(rows, region, fields, is_kept=not any(effects))
+    deciding = Deciding(listed, state.settings)
+    near = NearRules(rows, region, fields, not any(effects), deciding)
     in_list = near.of_list(rows.of(_rules_near(state, chain_id, indexes, region, fields)))
     names = Names(state.settings.prefix, ())
     in_tree = near.of_chains(loaded, chain, lambda: rows.generated(names)).renamed(rows.chain(_TREE))
-    unknown = _Unknown(written, Deciding(listed, state.settings))
+    unknown = _Unknown(written, deciding)
     sides = (
         _side(rows, region, chain, NearChains.one(rows.chain(_LIST), in_list), unknown),
         _side(rows, region, chain, in_tree, unknown),
@@ -248,6 +249,52 @@ def are_equal(state: State, chain_id: ChainId, rules: Rules, others: Rules, tree
     return _is_equal(encoding, chain, question) is True
 
 
+def go_on_alike(
+    state: State, chain_id: ChainId, region: Region, runs: Sequence[Rules], others: Sequence[Rules]
+) -> bool:
+    """Whether packets of *region* that read *runs* would go on alike if they read *others*.
+
+    Where trees may drop more malformed packets than the list, *others* may.  Either is the rest of a chain,
+    in the list of *chain_id* or in its trees, then what follows each call around it.  What follows them is
+    taken for unknown.
+    """
+    table, chain = chain_id
+    listed, loaded = state.master.table(table), state.loaded.table(table)
+    acting = [rule for index in _section_indexes(state, chain_id) for rule in index.acting()]
+    written = written_by_chains(state, table) if acting else {}
+    effects = [_written(rule, written) for rule in acting]
+    unknown = _Unknown(written, Deciding(listed, state.settings))
+    rows = state.cache.rule_rows(state.master.family)
+    fields = _COMPARED.difference(*map(fields_written, effects))
+    near = NearRules(rows, region, fields, not any(effects), unknown.deciding)
+    names = Names(state.settings.prefix, ())
+    sides = []
+    for root, own in ((_LIST, runs), (_TREE, others)):
+        nested = _nested(root, own)
+
+        def may_enter(own_chains: Iterable[str] = tuple(nested)) -> Bools:
+            is_open = rows.generated(names).copy()
+            is_open[[rows.chain(name) for name in own_chains]] = True
+            return is_open
+
+        read = near.of_chains(loaded.of({**loaded.by_name(), **nested}), root, may_enter)
+        sides.append(_side(rows, region, chain, read, unknown))
+    question = state.question(frozenset({chain}), TIMEOUT)
+    encoding = RegionEncoding(rows, (sides[0], sides[1]), table, KERNEL_POLICY, question.backends[0])
+    return _is_equal(encoding, chain, question) is True
+
+
+def _nested(root: str, runs: Sequence[Rules]) -> dict[str, Chain]:
+    """Chains of *runs*, each of which begins with a call of the one before; *root* is the last."""
+    names = [f"{root}, {depth} calls deep" for depth in range(len(runs) - 1, 0, -1)] + [root]
+    rest = _unknown_effect("what follows", _Unknown({}, ()))
+    chains: dict[str, Chain] = {}
+    for number, (name, rules) in enumerate(zip(names, runs, strict=True)):
+        call = (Rule((), jump(names[number - 1])),) if number else ()
+        chains[name] = Chain(name, None, (*call, *rules, *((rest,) if name == root else ())))
+    return chains
+
+
 def _sure_verdict(chain: str) -> Rule:
     """A rule in the place of a chain that decides about all its packets."""
     return Rule((), Target(f"chain-{chain}", Kind.VERDICT, f"chain-{chain}"))
@@ -261,11 +308,14 @@ def _end(chain: Chain) -> str | None:
 def _is_equal(encoding: RegionEncoding, chain: str, question: Question) -> bool | None:
     """Whether both sides are equal; None if this takes too long."""
     deadline = Deadline(TIMEOUT)
-    _, proved = MergedClasses(encoding, question, deadline, [chain]).proved(chain)
+    merged = MergedClasses(encoding, question, deadline, [chain])
+    _, proved = merged.proved(chain)
     for backend in question.backends:
         prover = TableProver(encoding.tables, encoding.read_by(backend), question, deadline)
         for packets in prover.classes:
             if (backend, packets) not in proved:
+                if encoding.is_hard and merged.differ:
+                    return False  # mostly they differ for a packet that exists
                 status = Status.TOO_DEEP if encoding.is_hard else prover.run(chain, packets, 1)[0]
                 if status != Status.EQUAL:
                     return False if status == Status.DIFFER else None

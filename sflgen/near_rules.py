@@ -8,7 +8,7 @@ Cost: whole arrays for each level of the tree, whatever the number of its chains
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 import numpy as np
 
@@ -24,12 +24,20 @@ from .rule_rows import Bools, Ints, RuleRows
 
 class NearRules:
     """
-    fields   those by which rules may be excluded: nothing that the packets read may write them
-    is_kept  nothing writes any field of the packets, so they pass later tests that equal the region's own
+    fields    those by which rules may be excluded: nothing that the packets read may write them
+    is_kept   nothing writes any field of the packets, so they pass later tests that equal the region's own
+    deciding  chains that surely decide
     """
 
-    def __init__(self, rows: RuleRows, region: Region, fields: frozenset[Field], is_kept: bool) -> None:
-        self.rows = rows
+    def __init__(
+        self,
+        rows: RuleRows,
+        region: Region,
+        fields: frozenset[Field],
+        is_kept: bool,
+        deciding: Container[str] = (),
+    ) -> None:
+        self.rows, self.deciding = rows, deciding
         own = hull(Rule(region.matches, None), region.family)
         usable = {row for row, field in enumerate(RuleIndex.FIELDS) if field in fields}
         self.bounds = [(row, *ends) for row, ends in own.items() if row in usable]
@@ -74,9 +82,9 @@ class NearRules:
     def _decides(self, rules: Ints) -> Bools:
         """Which rules let no packet of the region read on: all their matches are the region's own."""
         rows = self.rows
-        decides = rows.leaves.values[rules].copy()
         if self.own_matches is None:
-            return decides & False
+            return np.zeros(len(rules), np.bool_)
+        decides = rows.leaves.values[rules] | self._enters_deciding(rules)
         candidates = np.flatnonzero(decides)
         numbers, sizes = rows.matches.of(rules[candidates])
         is_own = np.zeros(len(rows.numbers.matches), np.bool_)
@@ -85,3 +93,13 @@ class NearRules:
         ends = np.cumsum(sizes)
         decides[candidates] = others[ends] == others[ends - sizes]
         return decides
+
+    def _enters_deciding(self, rules: Ints) -> Bools:
+        """Which rules enter a chain that surely decides."""
+        rows = self.rows
+        entered = np.flatnonzero(rows.callees(rules))
+        decide = np.zeros(len(rows.chain_names), np.bool_)
+        decide[[number for number in entered.tolist() if rows.chain_names[number] in self.deciding]] = True
+        enters = rows.enters.values[rules]
+        enters[enters] = decide[rows.argument.values[rules[enters]]]
+        return enters

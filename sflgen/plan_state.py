@@ -17,6 +17,7 @@ from hitables.ir.rule import Metadata, Rule
 
 from .cache import Cache
 from .chain_names import Names
+from .deciding import Deciding
 from .edits import Edit, Op, apply
 from .layout import ChainId, ChainLayout, EntryChain, section_lists
 from .region import Region
@@ -68,6 +69,7 @@ class PlanState:
         self.deepened: set[str] = set()
         self.hot: list[tuple[ChainId, Rule]] = []
         self._names: dict[str, Names] = {}
+        self._deciding: dict[str, Deciding] = {}
 
     @property
     def family(self) -> Family:
@@ -157,6 +159,13 @@ class PlanState:
     def writes(self, table: str, rule: Rule) -> frozenset[Metadata]:
         """What *rule* may write, the chains that it enters by -j included."""
         return self.written.by_rule(table, rule, self.loaded)
+
+    def deciding(self, table: str) -> Deciding:
+        """The user chains that surely decide once all updates are done; what relies on one that ceases to is
+        folded (deciding.py)."""
+        if table not in self._deciding:
+            self._deciding[table] = Deciding(self.master.table(table), self.settings)
+        return self._deciding[table]
 
     def rule_index(self, chain_id: ChainId, layout: ChainLayout, number: int) -> RuleIndex:
         """The list of section *number* as it is before the update at hand."""

@@ -2,7 +2,8 @@
 
     verify      compares a state's two rule sets; returns an answer
     prove       raises NotEquivalent, with a packet, unless the law holds for a state
-    prove_plan  the same for a plan, by its updates alone where that is enough (local_proof.py)
+    prove_plan  the same for a plan, by its updates alone where that is enough (local_proof.py,
+                idle_deletions.py)
     plan, start, fold   plan, and prove
 
 The functions of planner.py whose names end in `_unproved` plan without a proof.
@@ -22,6 +23,7 @@ from hitables.verify.question import Answer, Difference, Equal
 
 from .edits import Edit
 from .entries_apart import holds_by_parts
+from .idle_deletions import changes_nothing
 from .layout import ChainId
 from .local_proof import ends_alike, holds_locally
 from .planner import Plan, fold_unproved, plan_unproved, start_unproved
@@ -90,7 +92,7 @@ def prove_plan(plan: Plan, strategy: Strategy | None = None) -> Plan:
     A plan with deletions in place is replaced by one without if the law does not hold after it, as
     such deletions are right only if the deleted rules hid no others.
     """
-    is_equal = holds_locally(plan)
+    is_equal = changes_nothing(plan) or holds_locally(plan)
     if not plan.deleted_in_place:
         if not is_equal:
             prove(plan.after)

@@ -10,7 +10,7 @@ Invariant: the questions below are answered conservatively.  "Yes" holds for eve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from hitables.ir.fields import OPTIONAL, Family, Field, top
@@ -121,10 +121,10 @@ class Region:
 
         return escapes
 
-    def ends_in(self, rule: Rule, dirty: Set[Field] = _NONE) -> bool:
-        """Whether *rule* decides about every packet of the region."""
+    def ends_in(self, rule: Rule, dirty: Set[Field] = _NONE, deciding: Container[str] = ()) -> bool:
+        """Whether *rule* decides about every packet of the region; *deciding*: chains that surely decide."""
         target = rule.target
-        if target is None or target.kind is Kind.JUMP:
+        if target is None or (target.kind is Kind.JUMP and target.name not in deciding):
             return False
         if target.kind is Kind.VERDICT and target.ends is not Ends.SURELY:
             return False

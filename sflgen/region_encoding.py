@@ -8,11 +8,7 @@ Cost: about a microsecond for each rule.
 
 from __future__ import annotations
 
-from array import array
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from hitables.core.prover import NO_EFFECTS, NONE, U32, Action, ChainArrays, EffectArrays, Op, Prover
 from hitables.errors import Unsupported
@@ -151,7 +147,7 @@ def _match_table(numbers: MatchNumbers, used: Ints) -> MatchTable:
     codes = {}
     for backend, code in words.items():
         code[is_test[backend], 1] = number_of[code[is_test[backend], 1]]
-        codes[backend] = _array(code.reshape(-1)), _array(_starts(selected[backend][1] // 2))
+        codes[backend] = code.reshape(-1).astype(np.uint32), _starts(selected[backend][1] // 2)
     roles = numbers.role.values[used]
     return MatchTable(
         _test_table(numbers, tests),
@@ -188,7 +184,7 @@ def _test_table(numbers: MatchNumbers, tests: Ints) -> TestTable:
         if numbers.is_wide(field):
             pairs = [numbers.tests[test][1] for test in own.tolist()]
             coordinates[field] = Coordinates(field, numbers.family, pairs)
-            ends += [np.array([end for each in pairs for end in coordinates[field].ends(each)], np.int64)]
+            ends += [coordinates[field].ends_of_tests.astype(np.int64)]
             starts += [np.array([len(each) for each in pairs], np.int64)]
             continue
         of_field = bounds.reshape(-1, 2)[interval_field == field]
@@ -213,9 +209,9 @@ def _test_table(numbers: MatchNumbers, tests: Ints) -> TestTable:
             frozenset[Metadata]().union(*(numbers.fact_reads[fact] for fact in each.facts))
             for each in attributes
         ],
-        _array(fields),
-        _array(np.cumsum(np.concatenate(starts))),
-        _array(np.concatenate(ends)),
+        fields.astype(np.uint32),
+        np.cumsum(np.concatenate(starts)).astype(np.uint32),
+        np.concatenate(ends).astype(np.uint32),
     )
 
 
@@ -232,7 +228,7 @@ class _Pieces(Coordinates):
             self.starts = self._cuts.tolist()
 
     def ends_of(self, bounds: Ints) -> Ints:
-        """As `ends`, for all intervals at once."""
+        """low, high, low, high, ... of the intervals, as coordinates."""
         if not len(bounds):
             return _NOTHING
         found = np.searchsorted(self._cuts, bounds.reshape(-1)).reshape(-1, 2)
@@ -255,9 +251,3 @@ def _renumbered(numbers: Ints, count: int) -> tuple[Ints, U32]:
 
 def _starts(sizes: Ints | list[int]) -> U32:
     return np.concatenate(([0], np.cumsum(sizes))).astype(np.uint32)
-
-
-def _array(values: npt.NDArray[Any]) -> array[int]:
-    out = array("I")
-    out.frombytes(values.astype(np.uint32).tobytes())
-    return out

@@ -7,7 +7,7 @@ decides about those it reports.  An update changes one column of the arrays and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Container, Sequence, Set
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -95,9 +95,14 @@ class RuleIndex:
             self.actors.rules[number] for number in np.flatnonzero(np.bincount(self.acts[:end])) if number
         ]
 
-    def relevant(self, region: Region, writes: Writes, start: int = 0) -> tuple[list[int], bool]:
+    def relevant(
+        self, region: Region, writes: Writes, start: int = 0, deciding: Container[str] = ()
+    ) -> tuple[list[int], bool]:
         """The indices, from *start*, of the rules that may have an effect on packets of *region*, up to the
-        first that decides about all of them; and whether there is one that does."""
+        first that decides about all of them; and whether there is one that does.
+
+        *deciding*: the user chains that surely decide.
+        """
         indices: list[int] = []
         dirty: frozenset[Field] = frozenset()
         while True:
@@ -109,7 +114,7 @@ class RuleIndex:
                     continue
                 rule = self.rules[at]
                 indices.append(at)
-                if ends and region.ends_in(rule, dirty):
+                if ends and region.ends_in(rule, dirty, deciding):
                     return indices, True
                 if self.acts[at]:
                     more = fields_written(writes(rule)) - dirty

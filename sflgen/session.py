@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from hitables.errors import HitablesError
 
 from . import front_tree
+from .chain_names import Names
 from .commands import CommandReader
 from .edits import Op
 from .fold_scheduler import FoldScheduler
@@ -211,6 +212,8 @@ class Session:
 
         nft takes ten seconds for a patch of 20,000 lines; a fold in the background is loaded in pieces.
         """
+        if self.kernel is not None and _tree_size(plan.before) > 2 * max(MOST_AT_ONCE, len(plan.edits)):
+            return plan  # new trees seldom have half of the old rules in their places
         folded = plan_unproved(plan.before, plan.updates, Strategy.FOLD)
         if self.kernel is not None and len(folded.edits) > max(MOST_AT_ONCE, len(plan.edits)):
             return plan
@@ -334,6 +337,15 @@ class Session:
             self.watch.check(self.store)
             self.store.commit(plan, loader(self.kernel, self.store, plan))
             self.watch.committed(plan)
+
+
+def _tree_size(state: State) -> int:
+    """The rules in the chains of all trees."""
+    size = 0
+    for table in state.loaded:
+        names = Names(state.settings.prefix, ())
+        size += sum(len(chain.rules) for chain in table.chains if names.is_generated(chain.name))
+    return size
 
 
 def _answer(plan: Plan) -> str:

@@ -200,14 +200,15 @@ class TreeUpdate:
         """A rule before all others is its own entry; packets that it lets through read on in the tree."""
         rule = rule._replace(counters=None)
         region = Region.of(rule, frozenset(), False, self.plan.family, self.plan.backends)
-        decides = region.ends_in(rule)
+        decides = region.ends_in(rule, deciding=self.plan.deciding(self.edit.table))
         return NewEntry(region, rule, (), 0, decides and not leaves_chain(rule), decides)
 
     def region_entry(self, region: Region, inserted: bool) -> NewEntry:
         """The entry whose packets read the list as it is after the update."""
-        concerned, decided = self.after.relevant(region, self.writes, self.head)
+        deciding = self.plan.deciding(self.edit.table)
+        concerned, decided = self.after.relevant(region, self.writes, self.head, deciding)
         rules = [self.after.rules[at] for at in concerned]
-        kept = needed(region, rules, decided, self.writes, self.exact)
+        kept = needed(region, rules, decided, self.writes, self.exact, deciding)
         concerned, rules = [concerned[at] for at in kept], [rules[at] for at in kept]
         rank = concerned.index(self.at) if inserted and self.at in concerned else None
         is_final = decided and not any(leaves_chain(rule) for rule in rules)

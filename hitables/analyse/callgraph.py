@@ -18,7 +18,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import TypeAlias
 
 from ..errors import ParseError
-from ..ir.program import Program, Table, is_acyclic
+from ..ir.program import Program, Table
 from ..ir.rule import Kind, Metadata, Rule, Target
 
 Callees: TypeAlias = dict[str, tuple[str, ...]]  # by chain, the chains that its rules enter, in order
@@ -53,9 +53,9 @@ def graph(table: Table) -> CallGraph:
 def check_loops(program: Program) -> None:
     """ParseError when chains that a packet may reach jump in a circle; the kernel refuses that too."""
     for table in program:
-        callees = _callees(table)
-        if is_acyclic(callees):
+        if table.is_acyclic():
             continue
+        callees = _callees(table)
         entered = _descendants(callees, _built_in(table))
         circle = _circle({name: below for name, below in callees.items() if name in entered})
         if circle is None:
@@ -200,11 +200,7 @@ def writes(table: Table) -> dict[str, frozenset[Metadata]]:
 
 
 def _callees(table: Table) -> Callees:
-    callees: Callees = {}
-    for chain in table.chains:
-        # Rules share their targets: of 10,000 rules most have one of a few.
-        targets = {id(rule.target): rule.target for rule in chain.rules}.values()
-        callees[chain.name] = tuple(dict.fromkeys(filter(None, map(_entered, targets))))
+    callees = dict(table.entered())
     for entered in list(callees.values()):
         for name in entered:
             callees.setdefault(name, ())

@@ -28,7 +28,7 @@ from ..ir.rule import Ends, Kind, Match, Metadata, Role, Rule, Test
 from ..ir.semantics import DROP, FIELDS_WRITTEN, RETURNS
 from .reorderable import written_in
 
-__all__ = ["WHY_TEXT", "Simplified", "Why", "simplify"]
+__all__ = ["WHY_TEXT", "Simplified", "Why", "acting", "simplify"]
 
 # More boxes of one rule, or more axes for predicates, cost more than they find.
 MOST_PIECES, MOST_PREDICATES = 32, 48
@@ -63,8 +63,7 @@ def simplify(
 
     *writes*: what each user chain may write (analyse.callgraph).
     """
-    written = written_in(chain.rules, writes)
-    readings = Readings([_Pieces(chain, family, each, malformed, written).reading() for each in backends])
+    readings = _readings(chain, family, backends, malformed, writes)
     why = readings.removable(np.array([id(rule) in keep for rule in chain.rules], np.uint8))
     stay = np.flatnonzero(why == Why.STAYS)
     orders = []
@@ -74,6 +73,30 @@ def simplify(
             orders.append(tuple(order.tolist()))
     rules = tuple(chain.rules[at] for at in stay.tolist())
     return Simplified(rules, tuple(map(Why, why.tolist())), tuple(orders))
+
+
+def acting(
+    chain: Chain, family: Family, backends: Sequence[Backend], malformed: Malformed, keep: int
+) -> list[int]:
+    """The indices of the rules that `simplify` leaves, in their order; *keep*: of one that must stay.
+
+    No rule of *chain* writes what another one tests.
+    """
+    must_stay = np.zeros(len(chain.rules), np.uint8)
+    must_stay[keep] = 1
+    why = _readings(chain, family, backends, malformed, {}).removable(must_stay)
+    return np.flatnonzero(why == Why.STAYS).tolist()
+
+
+def _readings(
+    chain: Chain,
+    family: Family,
+    backends: Sequence[Backend],
+    malformed: Malformed,
+    writes: Mapping[str, frozenset[Metadata]],
+) -> Readings:
+    written = written_in(chain.rules, writes)
+    return Readings([_Pieces(chain, family, each, malformed, written).reading() for each in backends])
 
 
 def _groupings(rules: Sequence[Rule]) -> Iterable[npt.NDArray[np.uint8]]:

@@ -15,7 +15,9 @@ called.  (RETURN of a built-in chain comes here as a verdict, its policy: compil
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain as row
+from operator import attrgetter
 
 from ..ir.choices import Malformed
 from ..ir.rule import Match, Metadata, Role, Rule
@@ -26,11 +28,27 @@ from .rule_boxes import BoxReader
 
 def written_in(rules: Sequence[Rule], writes: Mapping[str, frozenset[Metadata]]) -> frozenset[Metadata]:
     """What the rules, and the user chains that they jump to, may write."""
-    written: set[Metadata] = set()
-    for rule in rules:
+    return _written(_matches(rules), _one_per_target(rules).values(), writes)
+
+
+def _matches(rules: Sequence[Rule]) -> dict[int, Match]:
+    """The matches of *rules* by id.  Rules share equal matches, so each need be looked at once."""
+    matches = list(row.from_iterable(map(attrgetter("matches"), rules)))
+    return dict(zip(map(id, matches), matches, strict=True))
+
+
+def _one_per_target(rules: Sequence[Rule]) -> dict[int, Rule]:
+    """One rule for each target, by its id: it matches everything."""
+    return {id(target): Rule((), target) for target in map(attrgetter("target"), rules)}
+
+
+def _written(
+    matches: Mapping[int, Match], by_target: Iterable[Rule], writes: Mapping[str, frozenset[Metadata]]
+) -> frozenset[Metadata]:
+    written = {state for match in matches.values() if match.writes for state in match.writes}
+    for rule in by_target:
         written |= rule.writes
-        if rule.target is not None and rule.target.enters:
-            written |= writes.get(rule.target.name, frozenset())
+        written |= writes.get(rule.enters or "", frozenset())
     return frozenset(written)
 
 
@@ -38,28 +56,28 @@ def reorderability(
     rules: Sequence[Rule], writes: Mapping[str, frozenset[Metadata]], reader: BoxReader
 ) -> list[Reorder]:
     """What may be done with each of *rules*, which make up one list."""
-    written = written_in(rules, writes)
+    matches, by_target = _matches(rules), _one_per_target(rules)
+    written = _written(matches, by_target.values(), writes)
     fields = frozenset(field for state in written for field in FIELDS_WRITTEN.get(state, ()))
+    exact = reader.malformed is Malformed.EXACT
 
     def is_free(match: Match) -> bool:
-        if match.role not in (Role.SPACE, Role.CONSTANT):
+        if match.role is not Role.SPACE and (match.role is not Role.CONSTANT or match.reads & written):
             return False
-        if match.role is Role.CONSTANT and match.reads & written:
+        if fields and any(test.field in fields for test in match.tests):
             return False
-        if any(test.field in fields for test in match.tests):
-            return False
-        return not (reader.malformed is Malformed.EXACT and reader.may_drop(match))
+        return not (exact and reader.may_drop(match))
 
-    # Matches are shared by rules: each is looked at once.
-    free = {id(match): match for rule in rules for match in rule.matches}
-    bound = {key for key, match in free.items() if not is_free(match)}
-
-    def of(rule: Rule) -> Reorder:
-        is_bound = not bound.isdisjoint(map(id, rule.matches))
+    def of(rule: Rule) -> tuple[Reorder, Reorder]:
+        """Of a rule with this target: if all its matches are free, and if some are not."""
         if reader.decides(rule):
-            return Reorder.LATE if is_bound else Reorder.DEFERRABLE | Reorder.SPLITTABLE
+            return Reorder.DEFERRABLE | Reorder.SPLITTABLE, Reorder.LATE
         if rule.leaves:  # RETURN in a chain that is called would come back
-            return Reorder(0) if is_bound else Reorder.SPLITTABLE
-        return Reorder.LATE
+            return Reorder.SPLITTABLE, Reorder(0)
+        return Reorder.LATE, Reorder.LATE
 
-    return list(map(of, rules))
+    bound = {key for key, match in matches.items() if not is_free(match)}
+    reorder = {key: of(rule) for key, rule in by_target.items()}
+    if not bound:
+        return [reorder[id(rule.target)][0] for rule in rules]
+    return [reorder[id(rule.target)][not bound.isdisjoint(map(id, rule.matches))] for rule in rules]

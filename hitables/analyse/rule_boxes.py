@@ -12,7 +12,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import chain as row
+from itertools import compress, repeat
+from operator import attrgetter, contains, itemgetter
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,16 +34,14 @@ MOST_BOXES = 16
 _ADDRESSES = (Field.SRC, Field.DST)
 
 
-@dataclass(frozen=True, slots=True)
-class RuleBoxes:
+class RuleBoxes(NamedTuple):
     """A rule's boxes, whose missing fields are unconstrained; whether it surely decides their packets."""
 
     boxes: tuple[dict[Field, tuple[int, int]], ...]
     final: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Plain:
+class _Plain(NamedTuple):
     """A match that only tests one interval of each field: the intervals; whether it may drop packets."""
 
     box: dict[Field, tuple[int, int]]
@@ -75,18 +76,31 @@ class BoxReader:
     def read(self, rules: Sequence[Rule], writes: dict[str, frozenset[Metadata]]) -> list[RuleBoxes]:
         """The boxes of each of *rules*; *writes*: what each user chain may write (analyse.callgraph)."""
         boxes = []
+        # By id of a target: whether no packet reaches the next rule, and the fields that it may write.
+        by_target: dict[int, tuple[bool, frozenset[Field]]] = {}
         for rule in rules:
-            boxes.append(self.boxes_of(rule))
-            self.note_writes(rule, writes)
+            box = self.plain_box(rule)
+            if box is None:
+                boxes.append(self.general_boxes(rule))
+                self.dirty |= self.written(rule, writes)
+                continue
+            target = rule.target
+            known = by_target.get(id(target))
+            if known is None:
+                alone = Rule((), target)  # plain matches write nothing
+                known = by_target[id(target)] = self.leaves(alone), self.written(alone, writes)
+            boxes.append(RuleBoxes((box,), known[0]))
+            if known[1]:
+                self.dirty |= known[1]
         return boxes
 
-    def note_writes(self, rule: Rule, writes: dict[str, frozenset[Metadata]]) -> None:
+    def written(self, rule: Rule, writes: dict[str, frozenset[Metadata]]) -> frozenset[Field]:
+        """The fields that the rule may write before a packet reaches the next one."""
         target = rule.target
-        written = rule.writes
+        states = rule.writes
         if target is not None and target.kind is Kind.JUMP:
-            written |= writes.get(target.name, frozenset())
-        for state in written:
-            self.dirty |= FIELDS_WRITTEN.get(state, frozenset())
+            states |= writes.get(target.name, frozenset())
+        return frozenset(field for state in states for field in FIELDS_WRITTEN.get(state, ()))
 
     def decides(self, rule: Rule) -> bool:
         """Whether the rule's target surely decides: by a verdict of its own, or by a chain that it enters."""
@@ -96,10 +110,7 @@ class BoxReader:
         """Whether no packet that the rule matches reaches the next rule of its chain."""
         return rule.leaves or rule.enters in self.deciding
 
-    def boxes_of(self, rule: Rule) -> RuleBoxes:
-        return self.plain_boxes(rule) or self.general_boxes(rule)
-
-    def plain_boxes(self, rule: Rule) -> RuleBoxes | None:
+    def plain_box(self, rule: Rule) -> dict[Field, tuple[int, int]] | None:
         """The box of a rule whose matches each test one interval of their fields; None for other rules."""
         if self.dirty or self.malformed is Malformed.EXACT:
             return None
@@ -112,27 +123,28 @@ class BoxReader:
             plain = known[1]
             if plain is None:
                 return None
-            for field, pair in plain.box.items():
+            for field, pair in plain[0].items():
                 if field in box or (may_drop and field in _ADDRESSES):
                     return None
                 box[field] = pair
-            may_drop = may_drop or plain.drops
-        return RuleBoxes((box,), self.leaves(rule))
+            may_drop = may_drop or plain[1]
+        return box
 
     def plain(self, match: Match) -> _Plain | None:
         """The intervals of a match that tests nothing else; None for other matches."""
-        if match.role is not Role.SPACE or match.either or _foreign_reading(match, self.nft):
+        if match.role is not Role.SPACE or match.either or not match.tests:
             return None
-        if self.is_broken_chain_dropped_by(match) or not match.tests:
+        foreign = self.nft and not match.native
+        if (foreign and match.needs) or self.is_broken_chain_dropped_by(match):
             return None
         box: dict[Field, tuple[int, int]] = {}
-        for test in match.tests:
-            pairs = test.values.pairs
-            if len(pairs) != 1 or test.field is Field.ICMP or test.field in box:
+        for field, values in match.tests:
+            pairs = values.pairs
+            if len(pairs) != 1 or field is Field.ICMP or field in box:
                 return None
-            if self.nft and not match.native and pairs == ((0, top(test.field, self.family)),):
+            if foreign and pairs[0][0] == 0 and pairs[0][1] == top(field, self.family):
                 return None
-            box[test.field] = pairs[0]
+            box[field] = pairs[0]
         return _Plain(box, match.needs > 0)
 
     def general_boxes(self, rule: Rule) -> RuleBoxes:
@@ -255,7 +267,8 @@ def axis(field: Field, family: Family) -> Axis:
 
 def as_boxes(rules: Sequence[RuleBoxes], family: Family, weights: Sequence[float] | None = None) -> Boxes:
     """The rules in the form that tree builders take; only fields that some rule constrains become axes."""
-    used = {field for rule in rules for box in rule.boxes for field in box}
+    all_boxes = list(row.from_iterable(map(attrgetter("boxes"), rules)))
+    used = set(row.from_iterable(all_boxes))
     axes = [axis(field, family) for field in Field if field in used]
     # An axis whose required field is no axis cannot be cut.
     axes = [
@@ -265,19 +278,18 @@ def as_boxes(rules: Sequence[RuleBoxes], family: Family, weights: Sequence[float
         for each in axes
     ]
     place = {each.field: at for at, each in enumerate(axes)}
-    count = sum(len(rule.boxes) for rule in rules)
+    count = len(all_boxes)
     low = np.zeros((count, len(axes), 2), np.uint64)
     high = np.empty((count, len(axes), 2), np.uint64)
     for at, each in enumerate(axes):
         high[:, at] = to_words(each.top)
     owner = np.repeat(np.arange(len(rules), dtype=np.int32), [len(rule.boxes) for rule in rules])
-    all_boxes = [box for rule in rules for box in rule.boxes]
     for field, at in place.items():
-        rows = [number for number, box in enumerate(all_boxes) if field in box]
-        ends = [all_boxes[number][field] for number in rows]
-        shift = axes[at].optional
-        low[rows, at] = _words([first for first, _ in ends], axes[at].bits, shift)
-        high[rows, at] = _words([last for _, last in ends], axes[at].bits, shift)
+        has_field = list(map(contains, all_boxes, repeat(field)))
+        rows = np.flatnonzero(has_field)
+        ends = list(row.from_iterable(map(itemgetter(field), compress(all_boxes, has_field))))
+        words = _words(ends, axes[at].bits, axes[at].optional)
+        low[rows, at], high[rows, at] = words[::2], words[1::2]
     return Boxes(axes, low, high, owner, [rule.final for rule in rules], weights)
 
 

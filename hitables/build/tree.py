@@ -122,59 +122,19 @@ class Tree:
 
     def nesting(self) -> int:
         """The greatest depth of nested chains: taken tests, and entries that lead to a node."""
-        return self._deepest(reads=False)
+        return self._depths[0]
 
     def longest_read(self) -> int:
         """An upper bound of the rules that a packet reads; the rules of all called trees are added up."""
-        return self._deepest(reads=True)
+        return self._depths[1]
 
-    def _deepest(self, reads: bool) -> int:
-        """Over all paths from the root, the greatest number of rules read, or of nested chains."""
-        rows, to = self.node.tolist(), self.edge["to"].tolist()
-        step, link = self.step.tolist(), self.link.tolist()
-        # Per node, the entries that lead to another node: leading[starts[n]:ends[n]].
-        leading = np.flatnonzero(np.isin(self.step, _LEADING))
-        starts = np.searchsorted(leading, self.node["entry"]).tolist()
-        ends = np.searchsorted(leading, self.node["entry"] + self.node["entries"]).tolist()
-        leading_list = leading.tolist()
-        back = int(Step.ASK), int(Step.CALL)
-        best: list[int | None] = [None] * len(rows)
-        stack = [self.root]
-        while stack:
-            number = stack[-1]
-            first_entry, entries, first, count, kind, *_ = rows[number]
-            leads = leading_list[starts[number] : ends[number]]
-            if not count and not leads:
-                stack.pop()
-                best[number] = entries if reads else 0
-                continue
-            children = to[first : first + count]
-            if best[number] is None:
-                waiting = [each for each in children if best[each] is None]
-                if leads:
-                    waiting += [link[at] for at in leads if best[link[at]] is None]
-                if waiting:
-                    stack += waiting
-                    continue
-            stack.pop()
-            depths = [best[each] or 0 for each in children]
-            taken, read = _steps(kind, count) if count else ((), ())
-            if reads:
-                # A call adds the rules of the called tree to those read; a packet that is sent away does not
-                # return.
-                sent = called = 0
-                for at in leads:
-                    below = best[link[at]] or 0
-                    if step[at] in back:
-                        called += below
-                    else:
-                        sent = max(sent, at + 1 - first_entry + called + below)
-                deep = max(map(int.__add__, depths, read), default=0)
-                best[number] = max(sent, entries + called + deep)
-            else:
-                below_links = max((1 + (best[link[at]] or 0) for at in leads), default=0)
-                best[number] = max(below_links, *map(int.__add__, depths, taken), 0)
-        return best[self.root] or 0
+    @property
+    def _depths(self) -> tuple[int, int]:
+        return trees.depths(self._arrays)
+
+    @property
+    def _arrays(self) -> trees.TreeArrays:
+        return trees.TreeArrays(self.node, self.edge, self.entry, self.step, self.link, self.root)
 
     def search(self, points: Words) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint32]]:
         """Per point [n, axes, 2]: the first matching rule (-1: none), and the rules read."""
@@ -195,8 +155,7 @@ class Tree:
         points = np.ascontiguousarray(points, np.uint64)
         if points.shape[1:] != (len(self.boxes.axes), 2):
             raise ValueError(f"points of shape {points.shape}: expected (n, {len(self.boxes.axes)}, 2)")
-        arrays = trees.TreeArrays(self.node, self.edge, self.entry, self.step, self.link, self.root)
-        return trees.search(arrays, self.boxes.tree_input(), points, costs=costs)
+        return trees.search(self._arrays, self.boxes.tree_input(), points, costs=costs)
 
     def as_tests(self) -> Tree:
         """The same tree with every CUTS node replaced by the TEST nodes of its binary search.
@@ -237,47 +196,6 @@ def unsplit(boxes: Boxes) -> Tree:
     node = np.array([(0, count, 0, 0, int(NodeKind.LEAF), 0, 0, 0)], NODE)
     entry = np.arange(count, dtype=np.int32)
     return Tree(boxes, node, np.empty(0, EDGE), entry, np.zeros(count, np.uint8), np.zeros(count, np.uint32))
-
-
-# Steps that lead to a node.
-_LEADING = (Step.SEND, Step.ASK, Step.CALL, Step.GO)
-
-
-@functools.cache
-def _steps(kind: int, edges: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Tests taken, and rules read, between a node's entries and each of its edges."""
-    if kind in (NodeKind.LOOKUPS, NodeKind.LONE_LOOKUPS):
-        counts = [_lookups(edge, edges, kind == NodeKind.LONE_LOOKUPS) for edge in range(edges)]
-    else:
-        counts = [_halvings(edge, edges) for edge in range(edges)]
-    taken, read = zip(*counts, strict=True)
-    return taken, read
-
-
-def _halvings(edge: int, edges: int) -> tuple[int, int]:
-    taken = read = 0
-    while edges > 1:
-        half = edges // 2
-        read += 1
-        if edge < half:
-            taken += 1
-            edges = half
-        else:
-            edge, edges = edge - half, edges - half
-    return taken, read
-
-
-def _lookups(edge: int, edges: int, lone: bool) -> tuple[int, int]:
-    """Tests taken, and rules read; *lone*: of LONE_LOOKUPS."""
-    taken, read = 1, 1
-    while edges > 1 and edge != (middle := (edges - 1) // 2):
-        if edge < middle:
-            read, edges = read + 1, middle
-        else:
-            read, edge, edges = read + 1 + (middle > 0), edge - middle - 1, edges - middle - 1
-        if edges > 1 or lone:
-            taken, read = taken + 1, read + 1
-    return taken, read
 
 
 @functools.cache

@@ -22,6 +22,7 @@ from .terminal import (
     costs_option,
     family_of,
     family_option,
+    keep,
     leave_option,
     max_memory_option,
     option,
@@ -328,6 +329,7 @@ def compile_command(
         )
     # Files first: standard error may be a closed pipe, and a message that fails must not lose the result.
     _write(result, outputs, options["backend"])
+    keep((program, known, result))
     _warn_of_faults(result.faults)
     if not outputs.quiet:
         _show_result(result, compile_options, outputs.output)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import chain as row
+from operator import attrgetter
 
 from ..analyse.callgraph import check_loops
 from ..ir.program import Program, check_names
-from ..ir.rule import EVERYTHING, Match, Metadata
+from ..ir.rule import EVERYTHING, Match, Metadata, Role
 from ..parse.named_memory import FIRST
 from ..syntax.extensions import MATCHES, TARGETS
 from .options import Options
@@ -66,16 +68,15 @@ def _must_stay(program: Program) -> frozenset[int]:
     a memory by name and configure it differently, the kernel uses the first.
     """
     kept: dict[object, int] = {}
-    # Rules share equal matches, so there are far fewer objects than matches.
-    matches = {
-        id(match): match
-        for table in program
-        for chain in table.chains
-        for rule in chain.rules
-        for match in rule.matches
-    }
-    tracking = {key for key, match in matches.items() if _tracks(match)}
-    first = {key for key, match in matches.items() if FIRST in match.key}
+    # Rules share equal matches and targets, so there are far fewer objects than rules.
+    rules = list(row.from_iterable(chain.rules for table in program for chain in table.chains))
+    matches = list(row.from_iterable(map(attrgetter("matches"), rules)))
+    distinct = dict(zip(map(id, matches), matches, strict=True))
+    tracking = {key for key, match in distinct.items() if _tracks(match)}
+    first = {key for key, match in distinct.items() if match.name and FIRST in match.key}
+    names = {target.name for target in {id(rule.target): rule.target for rule in rules}.values() if target}
+    if not tracking and not first and names.isdisjoint(_LOADED):
+        return frozenset()
     for table in program:
         for chain in table.chains:
             for rule in chain.rules:
@@ -84,7 +85,7 @@ def _must_stay(program: Program) -> frozenset[int]:
                         kept.setdefault((table.name, match.name), id(rule))
                     if id(match) in first:
                         kept[id(rule)] = id(rule)
-                if rule.target is None or rule.target.name not in TARGETS:
+                if rule.target is None or rule.target.name not in _LOADED:
                     continue
                 if TARGETS[rule.target.name].tracks:
                     kept.setdefault((table.name, rule.target.name), id(rule))
@@ -93,7 +94,13 @@ def _must_stay(program: Program) -> frozenset[int]:
     return frozenset(kept.values())
 
 
+# The targets that have an effect by being loaded.
+_LOADED = {"RATEEST", *(name for name, target in TARGETS.items() if target.tracks)}
+
+
 def _tracks(match: Match) -> bool:
     """Whether connections are tracked, or fragments put together, while a rule with this match is loaded."""
+    if match.role is Role.SPACE and not match.name:  # the options of a rule itself, such as -s
+        return False
     reads_ct = Metadata.CT in match.reads and match.reads != EVERYTHING
     return reads_ct or (match.name in MATCHES and MATCHES[match.name].tracks)

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from ..analyse.weights import Weights
@@ -41,30 +42,38 @@ OnStage = Callable[[str], None]  # receives the name of each stage as it begins
 OnShare = Callable[[float], None]  # receives the share of the compiling that is done, from 0 to 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Output:
     """A compiled rule set.
 
     text        the compiled rule set as iptables-save text; its first line names options and proof
     program     the same as a Program
-    source_map  for each rule of the output its line in the input (hitables/schema/map.json)
     reports     per chain: what was done to it, and why
     before      the input as a Program
     weighed     the source of the rules' weights; "" when all rules weigh alike
     faults      chains that are printed as they were read because of a fault in hitables; report them
     proved      whether the text was proved equal to the input
     by_regions  chains whose proof did not use their groups, which may take much longer; and why
+    map_now     makes `source_map`
     """
 
     text: str
     program: Program
-    source_map: dict[str, Any]
     reports: tuple[ChainReport, ...]
     before: Program
     weighed: str = ""
     faults: tuple[Fault, ...] = ()
     proved: bool = True
     by_regions: tuple[ByRegions, ...] = ()
+    map_now: Callable[[], dict[str, Any]] = field(default=dict, repr=False, compare=False)
+
+    @cached_property
+    def source_map(self) -> dict[str, Any]:
+        """For each rule of the output its line in the input (hitables/schema/map.json).
+
+        Made when it is asked for, since it takes as long as printing the rule set.
+        """
+        return self.map_now()
 
 
 def _ignore(progress: object) -> None:
@@ -202,13 +211,13 @@ def compile_program(
     return Output(
         text,
         with_true_lines(shown, lines),
-        _map(shown, compiled, original, lines, options, digests) | {"text": source_text},
         _reports(compiled.reports, original, options),
         given,
         options.traffic.source if options.traffic else "",
         compiled.faults,
         prove,
         by_regions,
+        lambda: _map(shown, compiled, original, lines, options, digests) | {"text": source_text},
     )
 
 

@@ -206,10 +206,7 @@ def search(
     """For each of *points* [n, axes, 2]: its first rule (-1: none), the rules read, and their cost if asked
     for.
     """
-    c_tree = ffi.new("struct tree *", {"root": tree.root})
-    c_tree.node, c_tree.edge = pointer("struct tree_node", tree.node), pointer("struct tree_edge", tree.edge)
-    c_tree.entry, c_tree.step = pointer("int32_t", tree.entry), pointer("uint8_t", tree.step)
-    c_tree.link = pointer("uint32_t", tree.link)
+    c_tree = _c_tree(tree)
     rule, reads = np.empty(len(points), np.int32), np.empty(len(points), np.uint32)
     spent = np.empty(len(points)) if costs else None
     code = lib.tree_search(
@@ -218,3 +215,23 @@ def search(
     )  # fmt: skip
     status.check(status.TREE, code)
     return rule, reads, spent
+
+
+def depths(tree: TreeArrays) -> tuple[int, int]:
+    """How many chains nest at most, and an upper bound of the rules that a packet reads."""
+    c_tree = _c_tree(tree)
+    nesting, longest = ffi.new("uint64_t *"), ffi.new("uint64_t *")
+    status.check(status.TREE, lib.tree_depths(c_tree, nesting, longest))
+    return nesting[0], longest[0]
+
+
+def _c_tree(tree: TreeArrays) -> Any:
+    """The tree as the engine reads it, for as long as *tree* lives."""
+    c_tree = ffi.new(
+        "struct tree *",
+        {"root": tree.root, "nodes": len(tree.node), "edges": len(tree.edge), "entries": len(tree.entry)},
+    )
+    c_tree.node, c_tree.edge = pointer("struct tree_node", tree.node), pointer("struct tree_edge", tree.edge)
+    c_tree.entry, c_tree.step = pointer("int32_t", tree.entry), pointer("uint8_t", tree.step)
+    c_tree.link = pointer("uint32_t", tree.link)
+    return c_tree

@@ -7,6 +7,8 @@ and each rule read may be one more cache miss and branch miss (packet_cost.py).
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from itertools import chain as row
+from operator import attrgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -47,19 +49,22 @@ class Priced:
 
     def __init__(self, rules: Sequence[Rule], axes: Sequence[Axis], family: Family) -> None:
         self.axes, self.family, self.rules = axes, family, len(rules)
-        by_id = {id(match): match for rule in rules for match in rule.matches}
+        matches_of = list(map(attrgetter("matches"), rules))
+        matches = list(row.from_iterable(matches_of))
+        ids = list(map(id, matches))
+        by_id = dict(zip(ids, matches, strict=True))
         shapes: dict[Hashable, int] = {}
         number = {key: shapes.setdefault(_shape(match), len(shapes)) for key, match in by_id.items()}
         # The first match of each shape.
         first = {shape: key for key, shape in reversed(number.items())}
         self.matches = [by_id[first[shape]] for shape in range(len(shapes))]
-        lengths = np.fromiter((len(rule.matches) for rule in rules), np.intp, len(rules))
+        lengths = np.fromiter(map(len, matches_of), np.intp, len(rules))
         self.owner = np.repeat(np.arange(len(rules)), lengths)
-        self.shape_of = np.fromiter(
-            (number[id(match)] for rule in rules for match in rule.matches), np.intp, len(self.owner)
-        )
-        targets = {id(rule.target): test_kinds.target_kind(rule.target) for rule in rules}
-        self.targets = [targets[id(rule.target)] for rule in rules]
+        self.shape_of = np.fromiter(map(number.__getitem__, ids), np.intp, len(ids))
+        targets = list(map(attrgetter("target"), rules))
+        by_target = dict(zip(map(id, targets), targets, strict=True))
+        kinds = {key: test_kinds.target_kind(target) for key, target in by_target.items()}
+        self.targets = [kinds[id(target)] for target in targets]
         self._costs: dict[int, tuple[Floats, Floats, Floats]] = {}
 
     def costs(self, figures: Figures, backend: Backend) -> tuple[Floats, Floats, Floats]:

@@ -38,10 +38,24 @@ class WrittenChains:
 
 @dataclass(slots=True)
 class OpenChain:
-    """A chain that rules are still added to."""
+    """A chain that rules are still added to; the rules that enter it share one target."""
 
     name: str
     rules: list[Rule] = field(default_factory=list)
+    _goto: Target | None = None
+    _jump: Target | None = None
+
+    @property
+    def goto(self) -> Target:
+        if self._goto is None:
+            self._goto = goto(self.name)
+        return self._goto
+
+    @property
+    def jump(self) -> Target:
+        if self._jump is None:
+            self._jump = jump(self.name)
+        return self._jump
 
 
 class ChainWriter:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from ..analyse.boxes import Reorder
 from ..build.tree import NodeKind, Step, Tree
 from ..ir.fields import Family, Field
 from ..ir.rule import Kind, Match, Role, Rule, Target
-from .chain_writer import ChainWriter, Names, OpenChain, WrittenChains, goto, jump
+from .chain_writer import ChainWriter, Names, OpenChain, WrittenChains, jump
 from .leaf_matches import Forms, Known, without
 from .tree_tests import guard, matches, test_words
 
@@ -96,7 +97,7 @@ class _SegmentWriter(ChainWriter):
             if follows and (segment.comes_back or segment.called):
                 # The trees of groups return to their caller, so the whole segment must be called.
                 called = self.open()
-                here.rules.append(Rule((), jump(called.name)))
+                here.rules.append(Rule((), called.jump))
                 _Tree(self, segment, None).write(called)
                 continue
             after = self.open() if follows else None
@@ -158,6 +159,9 @@ class _Tree:
         for number in np.flatnonzero(copies > 1).tolist() if any_memory(segment.rules) else ():
             if segment.rules[number].has_memory:
                 self.stand_ins[number] = self.share(segment.rules[number])
+        # Whether each copy of a rule is the rule itself.
+        bare = set(map(attrgetter("counters", "notes"), segment.rules)) <= {(None, ())}
+        self.whole = segment.forms is None and bare and not self.stand_ins
         # A rule that other rules cover everywhere is in no leaf.  The user still expects the rule and its
         # counter, so it is kept in a chain without callers.
         covered = [rule for number, rule in enumerate(segment.rules) if not copies[number]]
@@ -228,8 +232,8 @@ class _Tree:
         self.destinations[node] = destination
         return destination
 
-    def chain(self, node: int, known: Known, guarded: frozenset[int]) -> str:
-        """The name of the chain of *node*, for one more path to it, with what is known on that path."""
+    def chain(self, node: int, known: Known, guarded: frozenset[int]) -> OpenChain:
+        """The chain of *node*, for one more path to it, with what is known on that path."""
         pending = self.pending.get(node)
         if pending is None:
             pending = self.pending[node] = _PendingChain(self.writer.open(), self.paths[node], known, guarded)
@@ -241,7 +245,7 @@ class _Tree:
         assert pending.paths >= 0, "a chain is written before all paths to it are known"
         if not pending.paths:
             self.todo.append((node, pending))
-        return pending.chain.name
+        return pending.chain
 
     # -- rules -------------------------------------------------------------------------------------
 
@@ -260,16 +264,15 @@ class _Tree:
                 return stand_in._replace(
                     matches=self.remaining(number, stand_in.matches, stand_in.target, known)
                 )
-            matches, target, line, counters, notes = self.writer.copy(rule)
-            return Rule(self.remaining(number, matches, target, known), target, line, counters, notes)
+            copy = self.writer.copy(rule)
+            matches = self.remaining(number, rule.matches, rule.target, known)
+            return copy if matches is rule.matches else copy._replace(matches=matches)
         if step == _ACT:
             return self.writer.copy(rule)._replace(matches=())
-        name = self.chain(link, known, guarded)
-        if step == _GO:
-            return Rule((), goto(name))
-        if step == _CALL:
-            return Rule((), jump(name))
-        target = goto(name) if step == _SEND else jump(name)
+        chain = self.chain(link, known, guarded)
+        target = chain.goto if step in (_SEND, _GO) else chain.jump
+        if step in (_GO, _CALL):
+            return Rule((), target)
         matches = rule.matches
         if step == _ASK and not self.tree.boxes.reorder[number] & _SPLITTABLE:
             patient = self.segment.patient
@@ -314,11 +317,11 @@ class _Tree:
     def end(self, here: OpenChain) -> None:
         """End a leaf: go to the rest of the chain, if there is any."""
         if self.after is not None:
-            here.rules.append(Rule((), goto(self.after.name)))
+            here.rules.append(Rule((), self.after.goto))
 
     def nothing(self) -> Target:
         """The target for packets that no rule of the tree can match."""
-        return goto(self.after.name) if self.after else Target("RETURN", Kind.RETURN, "RETURN")
+        return self.after.goto if self.after else Target("RETURN", Kind.RETURN, "RETURN")
 
     def write(self, here: OpenChain) -> None:
         here.rules += [Rule(guard(protocol, self.writer.family), None) for protocol in sorted(self.missed)]
@@ -330,10 +333,17 @@ class _Tree:
 
     def write_from(self, at: int, here: OpenChain, known: Known, guarded: frozenset[int]) -> None:
         """Write a node, and the nodes that continue it in line."""
+        rules = self.segment.rules
         while True:
             first, entries, first_edge, edges, kind, axis_at, negated = self.node[at][:7]
             listed = self.entries[first : first + entries]
-            here.rules += [self.entry(*each, known, guarded) for each in listed]
+            if self.whole:
+                here.rules += [
+                    rules[number] if step == _RULE else self.entry(step, number, link, known, guarded)
+                    for step, number, link in listed
+                ]
+            else:
+                here.rules += [self.entry(*each, known, guarded) for each in listed]
             if kind == _LEAF:
                 if not listed or listed[-1][0] != _GO:
                     self.end(here)
@@ -362,7 +372,7 @@ class _Tree:
             if destination is None:
                 target = self.nothing()
             else:
-                target = goto(self.chain(destination, known if negated else inside, guarded))
+                target = self.chain(destination, known if negated else inside, guarded).goto
             here.rules.append(Rule(test, target))
             if negated:  # builders negate only tests of a field that every packet has
                 known = inside

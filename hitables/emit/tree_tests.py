@@ -11,7 +11,7 @@ from functools import cache
 
 from ..ir.fields import DCCP, ICMP, ICMPV6, SCTP, TCP, UDP, Family, Field, interface_name, top
 from ..ir.rule import Match
-from ..parse.part_meaning import extension_match, header_match
+from ..parse.part_meaning import extension_match, header_match, plain_address
 from ..parse.rule_parts import cut
 
 PROTOCOL_NAMES = {TCP: "tcp", UDP: "udp", SCTP: "sctp", DCCP: "dccp", ICMP: "icmp", ICMPV6: "ipv6-icmp"}
@@ -28,6 +28,10 @@ _FLAG = {
 @cache
 def matches(words: tuple[str, ...], family: Family) -> tuple[Match, ...]:
     """The matches that *words* mean."""
+    if family is Family.IPV4 and len(words) == 2 and words[0] in ("-s", "-d"):
+        plain = plain_address(*words)  # as header_match does; most tests of large trees are of this kind
+        if plain is not None:
+            return (plain,)
     listed = list(words)
     layout = cut(listed, 0)
     return tuple(

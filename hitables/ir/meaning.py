@@ -18,6 +18,7 @@ from .program import Table
 from .rule import Match, Role, Rule, Target
 
 _PORTS = (Field.SPORT, Field.DPORT)
+_NAMES = {field: field.name for field in Field}  # the attribute takes longer than all the rest
 _ANY_PORT = Values(((0, 65535),))
 DIGITS = 16  # hexadecimal digits of a digest: 64 bits tell rule sets apart that were not made to collide
 
@@ -33,7 +34,7 @@ def _test(match: Match) -> str:
         return match.key
     # The kernel does not store --dport 0:65535; the match still asks for a header.
     tests = [
-        f"{field.name} {values.pairs}"
+        f"{_NAMES[field]} {values.pairs}"
         for field, values in match.tests
         if field not in _PORTS or values != _ANY_PORT
     ]

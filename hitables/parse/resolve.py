@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import chain as joined
+from operator import attrgetter
 
 from ..errors import ParseError
 from ..ir.program import BUILT_IN
@@ -35,8 +36,10 @@ class Resolver:
 
     def rules(self, chain: ChainDraft) -> tuple[Rule, ...]:
         """Bind targets to chains: a declared chain wins over a target extension of its name."""
-        targets = {id(rule.target): rule.target for rule in chain.rules}.values()
-        if not any(target and (target.enters or target.name in self.table.chains) for target in targets):
+        targets = list(map(attrgetter("target"), chain.rules))
+        # The first rule of each target: a dictionary keeps what comes last.
+        rule_of = dict(zip(map(id, reversed(targets)), reversed(chain.rules), strict=True))
+        if all(map(self._is_bound, rule_of.values())):
             return tuple(chain.rules)
         checked: set[str] = set()
         rules = []
@@ -60,6 +63,16 @@ class Resolver:
                 rule = Rule(rule.matches, as_jump(target), rule.line, rule.counters, rule.notes)
             rules.append(rule)
         return tuple(rules)
+
+    def _is_bound(self, rule: Rule) -> bool:
+        """Whether the rule, the first with its target, stands as it is and makes no mistake."""
+        target = rule.target
+        if target is None:
+            return True
+        chain = self.table.chains.get(target.name)
+        if target.enters:
+            return chain is not None and chain.policy is None and chain.line <= rule.line
+        return chain is None or target.kind is not Kind.VERDICT
 
     def _check_jump(self, target: Target, rule: Rule) -> None:
         chain = self.table.chains.get(target.name)

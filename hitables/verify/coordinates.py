@@ -12,6 +12,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
+from itertools import chain as row
+
+import numpy as np
 
 from hitables.ir.fields import INTERFACES, PORT_PROTOCOLS, Family, Field, top
 from hitables.ir.headers import HEADER_BYTES
@@ -28,19 +31,23 @@ _FIXED = {
 
 
 class Coordinates:
-    """The pieces of one field, cut at the bounds of *tests*.  The last of MAC: none."""
+    """The pieces of one field, cut at the bounds of *tests*.  The last of MAC: none.
+
+    starts         the first value of each
+    ends_of_tests  of all *tests*, one after the other: low, high, low, high, ... as coordinates
+    """
 
     def __init__(self, field: Field, family: Family, tests: Iterable[Pairs]) -> None:
         self.field, self.top = field, top(field, family)
-        starts = {0, *_FIXED.get(field, ())}
-        for pairs in tests:
-            for low, high in pairs:
-                starts.add(low)
-                starts.add(high + 1)
-        starts.discard(self.top + 1)
-        self.starts = sorted(starts)
-        self._number_of = {start: number for number, start in enumerate(self.starts)}
-        self._number_of[self.top + 1] = len(self.starts)
+        # Numbers of 128 bits are compared as objects.
+        kind = np.uint64 if self.top < 1 << 63 else object
+        cuts = np.array(list(row.from_iterable(row.from_iterable(tests))), kind)
+        cuts[1::2] += 1
+        starts = np.sort(np.concatenate((np.array([0, *_FIXED.get(field, ()), self.top + 1], kind), cuts)))
+        starts = starts[np.append(True, starts[1:] != starts[:-1])][:-1]  # the last one is top + 1
+        self.starts: list[int] = starts.tolist()
+        self.ends_of_tests = np.searchsorted(starts, cuts).astype(np.uint32)
+        self.ends_of_tests[1::2] -= 1
         self._values: dict[tuple[int, ...], tuple[Values, bool]] = {}
         self._counts: dict[tuple[int, ...], int] = {}
 
@@ -48,16 +55,8 @@ class Coordinates:
     def size(self) -> int:
         return len(self.starts) + (self.field is Field.MAC)
 
-    def ends(self, pairs: Pairs) -> list[int]:
-        """low, high, low, high, ... as coordinates.  The bounds of *pairs* are bounds of coordinates."""
-        number_of = self._number_of
-        out: list[int] = []
-        for low, high in pairs:
-            out += (number_of[low], number_of[high + 1] - 1)
-        return out
-
     def inside(self, values: Values) -> list[int]:
-        """As `ends`, for any values: the coordinates that lie in them wholly."""
+        """low, high, low, high, ... : the coordinates that lie in *values* wholly."""
         out: list[int] = []
         for low, high in values.pairs:
             first = bisect_right(self.starts, low) - 1

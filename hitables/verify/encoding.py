@@ -74,8 +74,8 @@ class Encoding:
         matches_of = list(map(attrgetter("matches"), rules))
         counts = np.fromiter(map(len, matches_of), np.int64, len(rules))
         distinct, inverse = _distinct(list(row.from_iterable(matches_of)))
-        targets = {id(rule.target): rule.target for rule in rules}.values()
-        makes = (target.makes for target in targets if target is not None)
+        targets = list(map(attrgetter("target"), rules))
+        makes = (target.makes for target in _distinct(targets)[0] if target is not None)
         self._assignments = dict.fromkeys(made for made in makes if made is not None)
         self.matches = number_matches(distinct, family, self._assignments)
         self.chain_start = _starts(
@@ -89,7 +89,7 @@ class Encoding:
         self._makes: dict[int, Assignment] = {}  # by number of an effect
         self._words: dict[int, AttributeWords] = {}  # by dimension
         self.drop = self._verdicts(DROP)
-        self.rule_action = self._actions(rules)
+        self.rule_action = self._actions(targets)
         self.chain_writes = self._writes_of_chains()
 
     def read_by(self, backend: Backend) -> Encoding:
@@ -204,7 +204,7 @@ class Encoding:
         tests = self.matches.tests
         found: dict[int, tuple[int, ...]] = {}
         for fact in facts:
-            dim = tests.dims[tests.facts[fact]]
+            dim = int(tests.dims[tests.facts[fact]])
             cells = tests.attributes[dim - len(Field)].facts[fact]
             found[dim] = common(found[dim], cells) if dim in found else cells
         return found
@@ -263,12 +263,12 @@ class Encoding:
 
     # ---- targets ----
 
-    def _actions(self, rules: list[Rule]) -> U32:
+    def _actions(self, targets: list[Target | None]) -> U32:
         """Three words of each rule: what it does, with which number, and what it writes."""
         split = int(self.chain_start[self.chains_before])
         out = []
-        for side, part in enumerate((rules[:split], rules[split:])):
-            distinct, inverse = _distinct([rule.target for rule in part])
+        for side, part in enumerate((targets[:split], targets[split:])):
+            distinct, inverse = _distinct(part)
             first = np.full(len(distinct), len(part), np.int64)
             np.minimum.at(first, inverse, np.arange(len(part)))
             actions = [
@@ -327,6 +327,8 @@ class Encoding:
         by_match = self.matches.writes[self.rule_match]
         owner = np.repeat(chain, _sizes(self.rule_start))
         np.bitwise_or.at(own, owner[by_match != 0], by_match[by_match != 0])
+        if not own.any() and all(table.is_acyclic() for table in self.tables):
+            return own
         entered: dict[int, list[int]] = {}
         # Not np.unique: without further results it imports numpy.ma, which takes 15 ms.
         for pair in sorted(set((chain[enters] << 32 | number[enters]).tolist())):
@@ -359,13 +361,10 @@ class _Numbers:
 
 def _distinct(values: list[Any]) -> tuple[list[Any], Ints]:
     """The objects, each once, in the order in which they are met; and by value: the index of its object."""
-    _, first, inverse = np.unique(
-        np.fromiter(map(id, values), np.int64, len(values)), return_index=True, return_inverse=True
-    )
-    order = np.argsort(first)
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order))
-    return [values[at] for at in first[order].tolist()], rank[inverse]
+    ids = list(map(id, values))
+    value_of = dict(zip(ids, values, strict=True))
+    number_of = dict(zip(value_of, range(len(value_of)), strict=True))
+    return list(value_of.values()), np.fromiter(map(number_of.__getitem__, ids), np.int64, len(ids))
 
 
 def _starts(counts: Ints) -> U32:

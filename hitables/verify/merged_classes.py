@@ -69,6 +69,7 @@ class MergedClasses:
 
     chains  the built-in chains that are compared
     why     after `proved`: why lists that seem to be printed by groups were compared by regions
+    differ  after `proved`: whether the programs differ for a packet of a group, which no class may have
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class MergedClasses:
         self.encoding = encoding
         self.readings = {backend: encoding.read_by(backend) for backend in question.backends}
         self.why: dict[str, str] = {}
+        self.differ = False
         self._provers: dict[Backend, Prover] = {}
         self._list_provers: dict[tuple[bool, Backend], Prover] = {}
         self._proved: dict[str, tuple[int, frozenset[BackendClass]]] = {}
@@ -283,4 +285,6 @@ class MergedClasses:
 
     def _compare_regions(self, group: ClassGroup, chain: str) -> Status:
         prover = self._prover(group.members[0][0])
-        return self._run(group, chain, prover, self.encoding.both(chain))
+        status = self._run(group, chain, prover, self.encoding.both(chain))
+        self.differ |= status == Status.DIFFER
+        return status

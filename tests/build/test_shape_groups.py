@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.scale import examples
+from support.worst_paths import worst
 
 from hitables.analyse.boxes import Axis, Boxes, Cut, Reorder
 from hitables.build.grow import grow
@@ -175,6 +176,7 @@ def test_groups_keep_the_budget_and_the_nesting(
     )
     assert tree.printed_rules() <= budget
     assert tree.nesting() <= nesting
+    assert (tree.nesting(), tree.longest_read()) == worst(tree.as_tests(), tree.root)
 
 
 def crossed(rules: int) -> Boxes:
@@ -218,6 +220,7 @@ def test_no_step_leads_into_a_circle_and_called_trees_are_only_called() -> None:
                 seen.add(each)
                 order.append(each)
     assert seen == set(range(len(tree)))
+    assert (tree.nesting(), tree.longest_read()) == worst(tree.as_tests(), tree.root)
     assert tree.longest_read() >= int(tree.search(crossed(1000).low)[1].max())
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.scale import examples
+from support.worst_paths import worst
 
 from hitables.analyse.boxes import Axis, Boxes, Cut
 from hitables.build.grow import ALGORITHMS, PAPER, grow
@@ -170,6 +171,18 @@ def test_budget_and_nesting_are_kept(
     tests = tree.as_tests()
     assert tests.printed_rules() == tree.printed_rules()
     assert tests.nesting() == tree.nesting()
+
+
+@pytest.mark.parametrize("algorithm", [*ALGORITHMS, PAPER])
+@settings(max_examples=examples(40))
+@given(rules=boxes(), options=options)
+def test_the_depths_of_a_tree_are_those_of_its_worst_paths(
+    algorithm: str, rules: Boxes, options: dict[str, float]
+) -> None:
+    tree = grow(rules, algorithm=algorithm, **options)  # type: ignore[arg-type]
+    # Halving is told by the tests that it is printed as, look-ups are not.
+    plain = tree if algorithm == PAPER else tree.as_tests()
+    assert (tree.nesting(), tree.longest_read()) == worst(plain, tree.root)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

@@ -113,6 +113,34 @@ def test_nothing_is_written_after_an_interrupt(rules: Path, tmp_path: Path) -> N
     assert os.listdir(tmp_path) == ["rules"]
 
 
+# Python 3.11 makes a RuntimeError of what __set_name__ raises.
+TURNED = """
+class Named:
+    def __set_name__(self, owner, name):
+        signal.raise_signal(signal.SIGINT)
+def make():
+    class Owner:
+        named = Named()
+"""
+IN_COMMAND = """
+from hitables import files
+files.write_texts = lambda texts: make()
+hitables()
+"""
+WHILE_LOADING = """
+from hitables import interrupts
+interrupts.run("hitables", make)
+"""
+
+
+@pytest.mark.parametrize("place", [IN_COMMAND, WHILE_LOADING], ids=["in a command", "while loading"])
+def test_an_interrupt_that_python_turns_into_another_error_is_one(
+    rules: Path, tmp_path: Path, place: str
+) -> None:
+    done = python(WITH_SIGINT + TURNED + place, "compile", rules, "-o", tmp_path / "output")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "hitables: interrupted\n")
+
+
 BEHIND = """
 import atexit, os
 atexit.register(os.kill, os.getpid(), signal.SIGINT)

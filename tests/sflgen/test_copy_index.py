@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,12 @@ from support.planned_updates import check, keys, prefixes
 import hitables
 from hitables.build.grow import grow
 from hitables.ir.fields import Family
+from hitables.ir.rule import Kind
 from sflgen.commands import read_commands
 from sflgen.edits import Op, rule_key
 from sflgen.local_proof import holds_locally
 from sflgen.planner import Plan, plan_unproved, start_unproved
-from sflgen.proof import plan
+from sflgen.proof import plan, prove_plan
 from sflgen.settings import Settings, Strategy
 from sflgen.state import State
 from sflgen.store import Store
@@ -197,6 +199,19 @@ def test_a_plan_whose_local_proof_takes_long_is_proved_as_a_whole(monkeypatch: p
     assert after(state, "-I INPUT 100 -s 10.0.0.0/9 -j DROP").after.pending()
 
 
+def test_a_deletion_for_which_a_long_proof_finds_a_difference_is_not_proved_as_a_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sflgen.region_encoding.RegionEncoding.is_hard", True)
+    monkeypatch.setattr("sflgen.proof._compare_for_any_policy", lambda *_: pytest.fail("it is compared"))
+    wide = "-A INPUT -s 10.0.0.0/8 -p tcp -j DROP\n"
+    state = compiled(spread("INPUT", 20) + wide + "-A INPUT -s 10.3.0.0/16 -j REJECT\n")
+    wrong = plan_unproved(state, read_commands("-D INPUT 4", state.master), delete_in_place=True)
+    wrong = replace(wrong, after=replace(wrong.after, loaded=state.loaded))
+    assert wrong.deleted_in_place and holds_locally(wrong) is False
+    assert not prove_plan(wrong).deleted_in_place
+
+
 def test_a_rule_without_copies_is_deleted_without_a_line(tmp_path: Path) -> None:
     covered = "".join(
         f"-A INPUT -s 10.{n}.0.0/16 -j ACCEPT\n-A INPUT -s 10.{n}.7.0/24 -j DROP\n" for n in range(100)
@@ -223,3 +238,23 @@ def test_copies_are_found_in_a_state_read_from_files(tmp_path: Path) -> None:
             planned = after(store.state, f"-D INPUT {at}")
             assert is_deleted_in_place(planned)
             store.commit(planned)
+
+
+def test_a_jump_that_leads_the_packets_of_a_rule_to_others_is_deleted_in_its_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hitables.compiler.tables.grow", functools.partial(grow, grouping=1))
+    jumps = 0
+    for seed in range(4):
+        text = crossing_text(random.Random(seed), Family.IPV4, "FORWARD", 150, 0.0)
+        state = start_unproved(hitables.read(text), Settings("nft", max_expansion=20.0)).after
+        loaded = state.loaded.table("filter")
+        for at in range(1, 150, 7):
+            planned = plan(state, read_commands(f"-D FORWARD {at}", state.master))
+            if not is_deleted_in_place(planned):
+                continue
+            gone = [loaded[edit.chain].rules[edit.at] for edit in planned.edits]
+            if gone and gone[0].target is not None and gone[0].target.kind is Kind.GOTO:
+                check(planned)
+                jumps += 1
+    assert jumps

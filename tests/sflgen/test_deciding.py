@@ -18,6 +18,7 @@ import hitables
 from hitables.build.grow import grow
 from hitables.errors import HitablesError
 from hitables.ir.fields import Family
+from sflgen import front_tree
 from sflgen.chain_names import Names
 from sflgen.commands import read_commands
 from sflgen.deciding import Deciding
@@ -189,3 +190,74 @@ def test_chains_that_a_deletion_in_place_leaves_without_a_caller_go_with_the_nex
     ):
         check(following)
         assert not stale(following.after)
+
+
+def overlay_of(state: State, command: str) -> tuple[State, list[str | None]]:
+    """The state after *command*, and what the rules of its overlay enter."""
+    following = plan_unproved(state, read_commands(command, state.master), Strategy.OVERLAY)
+    check(following)
+    (entry,) = following.after.entry_chains["filter", "FORWARD"].entries
+    rules = following.after.loaded.table("filter")[entry.overlay].rules if entry.overlay else ()
+    return following.after, [rule.enters for rule in rules]
+
+
+def services(targets: str, count: int) -> str:
+    return "".join(
+        f"-A FORWARD -d 10.0.{n}.0/24 -p tcp -m tcp --dport {n + 1} -j {targets.split()[n % len(targets.split())]}\n"
+        for n in range(count)
+    )
+
+
+def read(rules: str) -> State:
+    heads = ":FORWARD ACCEPT\n:LOGDROP -\n:OUTER -\n"
+    program = hitables.read(f"*filter\n{heads}{rules}{CHAINS}COMMIT\n")
+    return start_unproved(program, Settings("nft", min_length=4)).after
+
+
+def test_an_overlay_ends_with_a_jump_to_a_chain_that_decides() -> None:
+    state = read(services("ACCEPT", 20) + "-A FORWARD -s 10.1.0.0/16 -j OUTER\n" + services("ACCEPT", 40))
+    _, entered = overlay_of(state, "-I FORWARD 50 -s 10.1.7.0/24 -p tcp -j LOGDROP")
+    assert entered == [None] * 20 + ["OUTER"]
+    returning = plan(state, read_commands("-I LOGDROP 1 -p udp -j RETURN", state.master)).after
+    _, entered = overlay_of(returning, "-I FORWARD 50 -s 10.1.7.0/24 -p tcp -j LOGDROP")
+    assert entered.count(None) == 60 and {"OUTER", "LOGDROP"} <= set(entered)
+
+
+def test_an_overlay_has_no_rule_whose_packets_another_one_treats_alike() -> None:
+    wide = "".join(f"-A FORWARD -d 10.0.{n}.0/24 -p tcp -j LOGDROP\n" for n in range(0, 60, 2))
+    state = read(services("LOGDROP ACCEPT", 60) + wide + "-A FORWARD -p udp -j DROP\n")
+    # Each accepting rule must stay; the others are said again by those of *wide*.
+    _, entered = overlay_of(state, "-I FORWARD 91 -s 10.1.7.0/24 -p tcp -j LOGDROP")
+    assert entered == [None] * 30 + ["LOGDROP"]
+    _, entered = overlay_of(state, "-I FORWARD 91 -s 10.1.7.0/24 -p tcp -j REJECT")
+    assert entered.count(None) == 31 and entered.count("LOGDROP") == 60
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_overlay_of_many_alike_rules_decides_as_the_list(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sflgen.overlay_rules.MANY_ALIKE", 0)
+    rng = random.Random(seed)
+    state = start_unproved(with_deciding_chains(seed, 100), Settings("nft")).after
+    for _ in range(12):
+        command = crossing_command(rng, state.master, "FORWARD", 0.0).replace("-j DROP", "-j LOGDROP")
+        following = plan_unproved(state, read_commands(command, state.master), Strategy.OVERLAY)
+        check(following)
+        state = following.after
+
+
+def test_entries_that_enter_a_chain_which_decides_are_moved_to_a_tree() -> None:
+    state = read(services("ACCEPT", 60) + "-A FORWARD -p udp -j DROP\n")
+    for number in range(front_tree.WORTH_A_TREE):
+        updates = read_commands(f"-I FORWARD 1 -s 10.{number}.0.0/16 -j LOGDROP", state.master)
+        state = plan_unproved(state, updates, Strategy.OVERLAY).after
+    chain_id = front_tree.due(state)
+    assert chain_id is not None
+    tree = front_tree.plan_front_tree(state, chain_id)
+    assert tree is not None
+    check(tree)
+    # The rules of LOGDROP are not those of the tree.
+    assert all("LOGDROP" not in chains for chains in tree.after.cache.copy_indexes.get(chain_id, {}).values())
+    deletion = plan(tree.after, read_commands("-D FORWARD 3", state.master))
+    check(deletion)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ import sflgen
 from hitables.ir.packet import Backend
 from hitables.simulate.boundary_packets import BoundarySampler
 from hitables.simulate.interpreter import Interpreter
-from sflgen.planner import costs_a_fold, plan_unproved, start_unproved
+from sflgen.edits import Edit
+from sflgen.planner import Plan, costs_a_fold, plan_unproved, start_unproved
 from sflgen.session import Session
 from sflgen.settings import Settings, Strategy
 from sflgen.state import State
@@ -52,3 +54,26 @@ def test_only_what_an_update_adds_counts(state: State) -> None:
     assert not costs_a_fold(plan_unproved(wide.after, narrow, Strategy.GRAFT))
     folded = plan_unproved(wide.after, narrow, Strategy.FOLD)
     assert folded.folds and not costs_a_fold(folded)
+
+
+@pytest.mark.parametrize(("most", "is_planned"), [(2000, True), (1, False)])
+def test_no_fold_is_planned_that_would_be_too_long_to_load(
+    tmp_path: Path, state: State, monkeypatch: pytest.MonkeyPatch, most: int, is_planned: bool
+) -> None:
+    monkeypatch.setattr("sflgen.session.MOST_AT_ONCE", most)
+    wide = plan_unproved(
+        state, sflgen.read_commands("-I INPUT 2 -p tcp -j DROP", state.master), Strategy.GRAFT
+    )
+    folds: list[Strategy | None] = []
+
+    def noted(before: State, updates: Sequence[Edit], strategy: Strategy | None = None) -> Plan:
+        folds.append(strategy)
+        return plan_unproved(before, updates, strategy)
+
+    monkeypatch.setattr("sflgen.session.plan_unproved", noted)
+    with sflgen.create(str(tmp_path / "state"), state) as store:
+        session = Session(store, None)
+        monkeypatch.setattr(session, "kernel", object())
+        assert session.folded_at_once(wide).folds == is_planned == bool(folds)
+        monkeypatch.setattr(session, "kernel", None)
+        session.close()

@@ -170,4 +170,8 @@ int tree_is_bounded(uint32_t index);
 enum tree_status tree_search(const struct tree *tree, const struct tree_boxes *boxes, const uint64_t *points,
                              size_t count, int32_t *rule, uint32_t *reads, double *spent);
 
+/* Over all paths from the root: how many chains nest at most (taken tests, and entries that lead to a node),
+ * and an upper bound of the rules that a packet reads, in which those of all called trees are added up. */
+enum tree_status tree_depths(const struct tree *tree, uint64_t *nesting, uint64_t *longest);
+
 #endif

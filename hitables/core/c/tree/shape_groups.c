@@ -364,7 +364,8 @@ static struct pruned prune_all(struct group_trees *f, double doublings, uint64_t
     }
     uint64_t size = printed(tree);
     all.size = (double)size / (f->rules + 1);
-    f->nesting = size <= budget && f->slack ? tree_nesting(tree, &f->space->scratch) : 0;
+    uint64_t nesting = size <= budget && f->slack ? tree_worst(tree, false, &f->space->scratch) : 0;
+    f->nesting = nesting < UINT32_MAX ? (uint32_t)nesting : UINT32_MAX;
     if (size <= budget && f->nesting <= f->options->max_nesting)
         all.time = cost_of(f, tree, point, weight, points);
     tree_free(tree);

@@ -190,8 +190,9 @@ bool node_lists(struct space *space, struct build_node *node, const uint32_t *bo
 /* Write all nodes reachable from *root* into *tree*, whose arena is set. */
 enum tree_status nodes_write(struct space *space, struct build_node *root, struct tree *tree);
 
-/* tree_depth.c: how many chains nest at most in a tree of TEST nodes; UINT32_MAX when memory is exhausted. */
-uint32_t tree_nesting(const struct tree *tree, struct scope *scratch);
+/* tree_depth.c: how many chains nest at most in a tree, or, with *reads*, an upper bound of the rules that a
+ * packet reads; UINT64_MAX when memory is exhausted. */
+uint64_t tree_worst(const struct tree *tree, bool reads, struct scope *scratch);
 
 /* bisect.c: the tree over a subproblem, which shape_groups grows for each group. */
 struct build_node *bisect_over(struct space *space, const struct tree_options *options,
