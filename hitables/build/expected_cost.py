@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from ..analyse.boxes import Boxes, Prices, Reorder, Words
+from ..analyse.boxes import Boxes, Prices, Reorder, Words, to_words
 from ..ir.fields import ICMP, ICMPV6, TCP, UDP, Field
 from .tree import Tree, unsplit
 
@@ -23,6 +23,8 @@ TRIES = 8
 BOXES = 20_000
 # For costs: most points, and about how many rules of a list are read for all of them.
 COSTED, READ_AT_ONCE = 500, 2_000_000
+# Points drawn for packets that no rule of a list decides.
+PASSING = 200
 
 _COMMON = (TCP, TCP, UDP, UDP, ICMP, ICMPV6)
 
@@ -143,6 +145,35 @@ def means(boxes: Boxes, trees: Sequence[Tree], prices: Sequence[Prices]) -> npt.
             found[:, number, 0] = _mean(_ending(unsplit(priced), priced).spend(costed.points)[2], costed)
             for at, tree in enumerate(trees):
                 found[at, number, 1] = _mean(_ending(tree, priced).spend(costed.points)[2], costed)
+    return found
+
+
+def passing(boxes: Boxes, tree: Tree, prices: Sequence[Prices]) -> npt.NDArray[np.float64] | None:
+    """As `means` for one tree, of packets that no rule decides; None: no such packet is found.
+
+    They are drawn from all of the space, near the boxes.  If there are some that no rule matches, these stand
+    for all: few packets are logged, and that costs more than all else.
+    """
+    wide = Boxes(
+        boxes.axes,
+        np.concatenate([boxes.low, np.zeros_like(boxes.low[:1])]),
+        np.concatenate([boxes.high, [[to_words(axis.top) for axis in boxes.axes]]]),
+        np.append(boxes.rule, len(boxes.final)),
+        np.append(boxes.final, True),
+    )
+    points = points_in(wide, np.full(PASSING, len(boxes.rule)), np.random.default_rng(0))
+    unmatched = unsplit(boxes.priced(None, np.zeros(len(boxes.final)))).search(points)[0] < 0
+    if not unmatched.any():
+        unmatched = _ending(tree, boxes).search(points)[0] < 0
+    points = points[unmatched]
+    if not len(points):
+        return None
+    found = np.empty((1 + len(prices), 2))
+    found[0] = len(boxes.final), _ending(tree, boxes).search(points)[1].mean()
+    for number, each in enumerate(prices, 1):
+        priced = boxes.priced(each)
+        for side, one in enumerate((unsplit(priced), tree)):
+            found[number, side] = _ending(one, priced).spend(points)[2].mean()
     return found
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from ..build.grow import SIZE_PENALTY
 from ..emit.chain_writer import WrittenChains
 from ..emit.jumps import Segment
 from ..ir.program import Chain
@@ -25,8 +26,10 @@ class Grown:
     The columns are rules read, then nanoseconds in each backend.
 
     total    the sum over the rules of the segments so far, by their weights
-    passing  cost of a packet that falls through every segment so far (after compiling: an upper bound)
+    passing  cost of a packet that falls through every segment so far
+    longest  most rules that a packet reads
     nesting  chains that nest
+    open     the weight of the rules of segments so far that no packet ends in
     returns  rules whose RETURN is printed as the policy of the chain
     why      why there is no tree
     """
@@ -34,22 +37,36 @@ class Grown:
     total: Floats
     passing: Floats
     segments: list[Segment] = field(default_factory=list)
+    longest: int = 0
     nesting: int = 0
+    open: float = 0.0
     returns: int = 0
     why: str = "its rules test nothing that a tree could tell packets apart by"
 
-    def add(self, weight: Floats, mean: Floats, longest: int) -> None:
-        """Add a segment: rules of *weight*, whose packets read *mean*, and afterwards at most *longest*."""
-        self.total += (self.passing + mean) * weight.sum()
-        self.passing += mean * (np.array([[len(weight)], [longest]]) / mean[:, :1])
+    def add(self, weight: Floats, mean: Floats, longest: int, passing: Floats | None, ends: bool) -> None:
+        """Add a segment: rules of *weight*, whose packets read *mean*, and afterwards at most *longest*.
+
+        *passing*: what packets read that it does not decide; None: not known, so that a bound stands for it.
+        *ends*: whether a rule of it ends the way of a packet.
+        """
+        if passing is None:
+            passing = mean * (np.array([[len(weight)], [longest]]) / mean[:, :1])
+        self.total += (self.passing + mean) * weight.sum() + passing * self.open
+        self.passing += passing
+        self.longest += longest
+        self.open += 0.0 if ends else float(weight.sum())
 
 
 @dataclass(frozen=True, slots=True)
 class List:
-    """Rules that do what a chain does, and the weight of each."""
+    """Rules that do what a chain does, and the weight of each.
+
+    cuts  where groups of rules that only count begin and end (ir/counting.py)
+    """
 
     chain: Chain
     weights: list[float]
+    cuts: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -76,5 +93,6 @@ class Plan:
 
     @property
     def cost(self) -> tuple[float, int]:
-        """Nanoseconds of the packets of all rules, summed over the backends; then rules printed."""
-        return float(self.grown.total[1, 1:].sum()), self.size
+        """Nanoseconds of the packets of all rules, and the worth of a smaller output; then rules printed."""
+        spent = self.grown.total[1, 1:]
+        return float(spent.sum() + SIZE_PENALTY * self.size * len(spent)), self.size

@@ -24,9 +24,9 @@ from ..analyse.redundancy import WHY_TEXT, Why, simplify
 from ..analyse.reorderable import reorderability
 from ..analyse.rule_boxes import BoxReader, as_boxes
 from ..analyse.weights import Weights
-from ..build.expected_cost import means, read_in_turn
+from ..build.expected_cost import means, passing, read_in_turn
 from ..build.grow import grow
-from ..build.tree import Tree
+from ..build.tree import Tree, unsplit
 from ..costs.profile import default
 from ..costs.tree_prices import EVEN_WHEN_CROWDED, Priced, nanoseconds, prices
 from ..emit.chain_writer import Names
@@ -35,16 +35,17 @@ from ..emit.leaf_matches import Forms
 from ..emit.sourcemap import Gone
 from ..errors import HitablesError
 from ..ir.choices import Malformed, backends_of
+from ..ir.counting import regrouped
 from ..ir.packet import Backend
 from ..ir.program import Chain, Program, Table
 from ..ir.rule import Kind, Match, Rule
 from .hot import HotSearch
 from .hot_costs import HotCosts
-from .left_jumps import Place, Run, runs_of, too_short
 from .options import NESTING, NOT_ASKED, Options
 from .plans import Grown, List, Plan
 from .policy_returns import by_policy
 from .result import ChainReport, Fault, left_alone
+from .runs import Place, Run, runs_of, too_short
 
 Floats = npt.NDArray[np.float64]
 # In chains of more boxes, neither a tree of whole names nor one for other prices is tried besides: it would
@@ -156,7 +157,7 @@ class TableCompiler:
             lists = self.simplified(chain)
             why = why or self.why_not(lists[0].chain)
         if not why:
-            why = self.grow(chain, lists)
+            why = self.grow(chain, [*lists, *self.regrouped(lists[0])])
         if why:
             remaining = lists[0].chain
             self.written[chain.name] = (remaining, [])
@@ -188,6 +189,14 @@ class TableCompiler:
             rules = tuple(chain.rules[at] for at in order)
             lists.append(List(chain.with_rules(rules), [weights[at] / mean for at in order]))
         return lists
+
+    def regrouped(self, listed: List) -> list[List]:
+        """The list with its rules that only count in another order, if a tree may gain by that."""
+        other = regrouped(listed.chain.rules, self.family) if self.options.before_jumps else None
+        if other is None:
+            return []
+        rules = tuple(listed.chain.rules[at] for at in other.order)
+        return [List(listed.chain.with_rules(rules), [listed.weights[at] for at in other.order], other.cuts)]
 
     def grow(self, chain: Chain, lists: Sequence[List]) -> str:
         """Write the cheapest tree over one of *lists*, which all do what *chain* does.
@@ -228,7 +237,7 @@ class TableCompiler:
             best.size,
             read_before,
             read_after,
-            int(grown.passing[1, 0]),
+            grown.longest,
             self.levels.nesting[chain.name],
             "",
             self.spent - spent_before,
@@ -283,7 +292,7 @@ class TableCompiler:
         options, chain = self.options, listed.chain
         memory = any_memory(chain.rules)
         rules = by_policy(chain, options)
-        runs = runs_of(rules, options.leave, options.min_length, options.before_jumps)
+        runs = runs_of(rules, options.leave, options.min_length, options.before_jumps, listed.cuts)
         long = [run for run in runs if run.place is not Place.CHAIN and len(run.rules) >= options.min_length]
         if not long:
             return too_short(rules, options.leave, options.before_jumps)
@@ -336,6 +345,7 @@ class TableCompiler:
             here = slice(first, first + len(run))
             boxes = as_boxes(reader.read(run, self.writes), self.family, weights[here])
             first += len(run)
+            ends = bool(boxes.final.any())
             # The trees of groups are called, so RETURN in them returns to the caller.  That is right only
             # in the last segment, where the caller has nothing left to read.
             if at + 1 == len(runs) or not any(map(leaves_chain, run)):
@@ -352,12 +362,15 @@ class TableCompiler:
                     called = max(called, tree.nesting() + 1)
                 else:
                     grown.nesting += tree.nesting() + (1 if at + 1 < len(runs) else 0)
-                grown.add(boxes.weight, mean, tree.longest_read() + is_called)
+                longest = tree.longest_read() + is_called
             else:
                 position = np.average(np.arange(len(run)) + 1.0, weights=boxes.weight)
                 priced = self.each_backend(Priced(run, boxes.axes, self.family))
                 in_line = [position, *(read_in_turn(each, boxes.weight) for each in priced)]
-                grown.add(boxes.weight, np.array([in_line, in_line]), len(run))
+                mean, longest = np.array([in_line, in_line]), len(run)
+            others_pass = at + 1 < len(runs) or grown.open > 0
+            through = self.passing(run, boxes, tree, int(is_called)) if others_pass else None
+            grown.add(boxes.weight, mean, longest, through, ends)
             exact = options.malformed is Malformed.EXACT
             patient = (lambda match: not reader.may_drop(match)) if exact else (lambda match: True)
             forms = Forms(
@@ -410,6 +423,21 @@ class TableCompiler:
             if not why and after >= before:
                 why = f"a tree would not cost less: {after:.0f} ns in {backend.value}, the list {before:.0f}"
         return None if why else trees[best], found[best].T, why
+
+    def passing(self, run: Sequence[Rule], boxes: Boxes, tree: Tree | None, calls: int) -> Floats | None:
+        """What packets that *run* does not decide read in it, before and after; None where that is not known.
+
+        *calls*: as for `tree`.
+        """
+        if not boxes.axes:
+            return None
+        found = passing(
+            boxes, tree or unsplit(boxes), self.each_backend(Priced(run, boxes.axes, self.family))
+        )
+        if found is None:
+            return None
+        found[0, 1] += calls if tree else 0
+        return found.T
 
     def grow_tree(self, boxes: Boxes, nesting: int, budget: int) -> Tree:
         options = self.options

@@ -16,7 +16,7 @@ Users: portfolio.py, diff.py, and callers that need one engine alone (sflgen, te
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -25,6 +25,7 @@ from hitables.errors import Disagreement
 from hitables.ir import semantics
 from hitables.ir.attributes import Attribute, before_made, common, numbers_of
 from hitables.ir.choices import Malformed
+from hitables.ir.counting import grouped
 from hitables.ir.fields import Field
 from hitables.ir.headers import is_malformed
 from hitables.ir.hooks import hook_box
@@ -33,6 +34,7 @@ from hitables.ir.packet import Outcome
 from hitables.ir.packet_text import listening, show_packet
 from hitables.ir.program import Program, Table
 
+from .called_parts import with_called_parts
 from .deadline import Deadline
 from .encoding import Encoding, RuleRef
 from .merged_classes import MergedClasses
@@ -76,7 +78,7 @@ def check(before: Program, after: Program, question: Question, *, tell: Tell = _
     for comparison in comparisons(before, after, question):
         tell(f"{comparison.table} {comparison.chain}, {comparison.backend.value}")
         answer = comparison.first_difference()
-        for chain, why in comparison.merged.why.items():
+        for chain, why in comparison.why.items():
             by_regions[ByRegions(comparison.table, chain, why)] = None
         if isinstance(answer, Undecided):
             return replace(answer, by_regions=tuple(by_regions))
@@ -91,7 +93,7 @@ def comparisons(before: Program, after: Program, question: Question) -> Iterator
     deadline = Deadline(question.timeout, question.processor)
     pairs = chain_pairs(before, after, question)
     encodings: dict[str, Encoding] = {}
-    merged: dict[str, MergedClasses] = {}
+    merged: dict[str, list[MergedClasses]] = {}
     for backend in question.backends:
         tables: TableProver | None = None
         for table, chain in pairs:
@@ -99,11 +101,31 @@ def comparisons(before: Program, after: Program, question: Question) -> Iterator
                 pair = with_open_policies(before.table(table)), with_open_policies(after.table(table))
                 if table not in encodings:
                     encodings[table] = Encoding(pair, before.family, backend, question.verdict_only)
-                    merged[table] = MergedClasses(
-                        encodings[table], question, deadline, [each for name, each in pairs if name == table]
-                    )
+                    chains = [each for name, each in pairs if name == table]
+                    merged[table] = _merged(encodings[table], question, deadline, chains)
                 tables = TableProver(pair, encodings[table].read_by(backend), question, deadline)
             yield Comparison(tables, chain, merged[table])
+
+
+def _merged(
+    encoding: Encoding, question: Question, deadline: Deadline, chains: Sequence[str]
+) -> list[MergedClasses]:
+    """How to prove many classes at once, in turn.
+
+    Rules that only count may be printed in groups, or in the order of the list (ir/counting.py).
+    Compared in the wrong way they would cut the header space into the product of their fields.
+    """
+    family = encoding.family
+    first, second = encoding.tables
+    in_groups = grouped(first, family), grouped(second, family)
+    if in_groups[0] is first and in_groups[1] is second:
+        return [MergedClasses(encoding, question, deadline, chains)]
+    encodings = [Encoding(in_groups, family, encoding.backend, question.verdict_only)]
+    cut = with_called_parts(first, second, family)
+    if cut is not None:
+        encodings.insert(0, Encoding((cut, second), family, encoding.backend, question.verdict_only))
+    as_written = MergedClasses(encoding, question, deadline, chains, only_lists=True)
+    return [as_written, *(MergedClasses(each, question, deadline, chains) for each in encodings)]
 
 
 TOO_MANY_VALUES = "too many values of a number are told apart, or made"
@@ -219,15 +241,20 @@ class TableProver:
 class Comparison:
     """One pair of chains, as one backend reads them."""
 
-    def __init__(self, tables: TableProver, chain: str, merged: MergedClasses) -> None:
+    def __init__(self, tables: TableProver, chain: str, merged: Sequence[MergedClasses]) -> None:
         self.tables, self.chain, self.merged = tables, chain, merged
         self.table, self.backend = tables.table, tables.backend
+        self.why: dict[str, str] = {}  # after `first_difference`: as of MergedClasses
 
     def first_difference(self) -> Equal | Difference | Undecided:
-        regions, proved = self.merged.proved(self.chain)
-        rest = [packets for packets in self.tables.classes if (self.backend, packets) not in proved]
-        if not rest:
-            return Equal(True, regions)
+        regions, rest = 0, list(self.tables.classes)
+        for merged in self.merged:
+            looked_at, proved = merged.proved(self.chain)
+            regions += looked_at
+            rest = [packets for packets in rest if (self.backend, packets) not in proved]
+            self.why = merged.why
+            if not rest:
+                return Equal(True, regions)
         before = self.tables.prover.regions
         for packets in rest:
             status, differing = self.tables.run(self.chain, packets, 1)

@@ -67,16 +67,23 @@ class ClassGroup:
 class MergedClasses:
     """Two tables, and what is proved of them for groups of classes.
 
-    chains  the built-in chains that are compared
-    why     after `proved`: why lists that seem to be printed by groups were compared by regions
-    differ  after `proved`: whether the programs differ for a packet of a group, which no class may have
+    chains      the built-in chains that are compared
+    only_lists  compare lists of groups, and nothing by regions
+    why         after `proved`: why lists that seem to be printed by groups were compared by regions
+    differ      after `proved`: whether the programs differ for a packet of a group, which no class may have
     """
 
     def __init__(
-        self, encoding: Encoding, question: Question, deadline: Deadline, chains: Sequence[str]
+        self,
+        encoding: Encoding,
+        question: Question,
+        deadline: Deadline,
+        chains: Sequence[str],
+        *,
+        only_lists: bool = False,
     ) -> None:
         self.question, self.deadline, self.chains = question, deadline, chains
-        self.encoding = encoding
+        self.encoding, self.only_lists = encoding, only_lists
         self.readings = {backend: encoding.read_by(backend) for backend in question.backends}
         self.why: dict[str, str] = {}
         self.differ = False
@@ -114,7 +121,7 @@ class MergedClasses:
         equal: list[BackendClass] = []
         before = self._regions()
         by_lists = self._has_lists(chain)
-        for group in self._class_groups():
+        for group in self._class_groups() if by_lists or not self.only_lists else ():
             status = Status.TOO_DEEP
             noted = dict(self.why)
             for leave_out in self._leaves_out if by_lists else ():
@@ -122,7 +129,7 @@ class MergedClasses:
                     status = self._compare_lists(group, chain, leave_out)
             if status == Status.EQUAL:
                 self.why = noted
-            if status == Status.TOO_DEEP:
+            if status == Status.TOO_DEEP and not self.only_lists:
                 status = self._compare_regions(group, chain)
             if status in (Status.NO_TIME, Status.NO_MEMORY, Status.STOPPED):
                 break

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from support.counted_packets import known_source, with_hits
 from support.every_packet import difference, every_walk
 from support.hitables_command import run
 from support.scale import examples
@@ -24,7 +25,7 @@ from hitables.compiler.options import Options
 from hitables.compiler.pipeline import Output
 from hitables.emit.text import write
 from hitables.ir.packet import Backend
-from hitables.ir.program import Chain, Program
+from hitables.ir.program import Program
 from hitables.parse.iptables import read
 from hitables.report.counters import as_saved
 from hitables.simulate.boundary_packets import BoundarySampler
@@ -104,44 +105,16 @@ def test_the_policy_and_each_rule_count_what_they_count_in_the_source(
     output = hitables.compile(returning_text(random.Random(seed)), backend=backend)
     batch = BoundarySampler(Interpreter(output.before, Backend.LEGACY), "filter", "FORWARD", seed=1).draw(800)
     batch = batch.pick(np.flatnonzero(~batch.malformed()))
-    before, after = (_with_hits(program, batch) for program in (output.before, output.program))
+    before, after = (with_hits(program, batch) for program in (output.before, output.program))
     path = tmp_path_factory.mktemp("map") / "map"
     path.write_text(json.dumps(output.source_map))
     known = by_map(read_map(str(path)), read(write(after)))
-    assert as_saved(known) == as_saved(_known_source(before, path))
+    assert as_saved(known) == as_saved(known_source(before, path))
     assume(_returns(output) > 0)  # a few drawn sets are cheaper with RETURN as it is
 
 
 def _returns(output: Output) -> int:
     return sum(each.returns for each in output.reports)
-
-
-def _known_source(before: Program, path: Path) -> Any:
-    """The source as it would be saved, by a map of itself."""
-    plain = hitables.compile(write(before), min_length=10_000)
-    own = path.with_name("own")
-    own.write_text(json.dumps(plain.source_map))
-    return by_map(read_map(str(own)), before)
-
-
-def _with_hits(program: Program, batch: Any) -> Program:
-    """*program*, whose rules and policy have counted *batch* in chain FORWARD, as a kernel counts."""
-    result = Interpreter(program, Backend.LEGACY).run("filter", "FORWARD", batch, hits=True)
-    assert result.hits is not None
-    counts = iter(result.hits.tolist())
-    table = program.table("filter")
-    rules = [rule for chain in table.chains for rule in chain.rules]
-    by_policy = np.array([*(rule.returns for rule in rules), True])[result.rule]
-    # A chain of a tree that is left by RETURN is left to the policy.
-    counted = int(np.count_nonzero(by_policy))
-
-    def chain_with(chain: Chain) -> Chain:
-        own = tuple(rule._replace(counters=(next(counts), 0)) for rule in chain.rules)
-        policy = (counted if chain.name == "FORWARD" else 0, 0) if chain.policy else None
-        return Chain(chain.name, chain.policy, own, policy, chain.line)
-
-    chains = {chain.name: chain_with(chain) for chain in table.chains}
-    return Program(program.family, (table.of(chains),))
 
 
 # ---- cases ----

@@ -1,9 +1,10 @@
-"""A chain cut at its jumps to chains of other programs (--leave).
+"""A chain cut into runs of rules, each with a tree of its own.
 
-The program that inserted such a jump will look for it in this chain, and delete it by its text.  So the jump
-stays there, and trees stand around it: one that is called (-j) over each long run of rules before the last
-jump, from which packets come back to the next rule of the chain; and those behind it, as in any chain.  A
-rule that leaves the chain (RETURN, -g) cannot be in a tree that is called.
+It is cut at its jumps to chains of other programs (--leave).  The program that inserted such a jump will look
+for it in this chain, and delete it by its text.  So the jump stays there, and trees stand around it: one that
+is called (-j) over each long run of rules before the last jump, from which packets come back to the next rule
+of the chain; and those behind it, as in any chain.  A rule that leaves the chain (RETURN, -g) cannot be in a
+tree that is called.  Groups of rules that only count (ir/counting.py) have such trees, too.
 
 Invariant: the runs, one behind the other, are the rules of the chain.  Nothing is relied on here of what the
 rules of other programs do; what they may write is the business of analyse.reorderable and of the proof.
@@ -36,10 +37,15 @@ class Run:
     place: Place
 
 
-def runs_of(rules: Sequence[Rule], patterns: Sequence[str], min_length: int, calls: bool) -> list[Run]:
-    """The runs of *rules*; with *calls* False all rules up to the last jump are read in the chain."""
+def runs_of(
+    rules: Sequence[Rule], patterns: Sequence[str], min_length: int, calls: bool, cuts: Sequence[int] = ()
+) -> list[Run]:
+    """The runs of *rules*; with *calls* False all rules up to the last jump are read in the chain.
+
+    *cuts*: where a run ends in any case, ascending.  Rules before the last of them are as before a jump.
+    """
     jumps = [at for at, rule in enumerate(rules) if rule.enters and is_foreign(rule.enters, patterns)]
-    fixed = jumps[-1] + 1 if jumps else 0
+    fixed = max(jumps[-1] + 1 if jumps else 0, cuts[-1] if cuts else 0)
     runs: list[Run] = []
     waiting: list[Rule] = []
 
@@ -50,6 +56,8 @@ def runs_of(rules: Sequence[Rule], patterns: Sequence[str], min_length: int, cal
             waiting.clear()
 
     for at, rule in enumerate(rules[:fixed]):
+        if at in cuts:
+            flush()
         if at in jumps or leaves_chain(rule):
             flush()
             _add(runs, [rule], Place.CHAIN)

@@ -1,0 +1,124 @@
+"""Lists that count hosts in both addresses are printed as a tree for each address."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.counted_packets import known_source, with_hits
+from support.firewall import Firewall
+from support.scale import examples
+
+import hitables
+from hitables.compiler.pipeline import Output
+from hitables.emit.text import write
+from hitables.ir.packet import Backend
+from hitables.kernel import Namespace
+from hitables.parse.iptables import read
+from hitables.report.counters import as_saved
+from hitables.simulate.boundary_packets import BoundarySampler
+from hitables.simulate.interpreter import Interpreter
+from hitables.sources.known import by_map
+from hitables.sources.map_file import read_map
+from hitables.verify import exact
+from hitables.verify.question import Difference, Equal, Question
+
+pytestmark = pytest.mark.engine
+
+
+def hosts(chain: str, count: int) -> list[str]:
+    return [
+        f'-A {chain} -{side} 10.0.{n // 200}.{n % 200 + 1}/32 -m comment --comment "host {n}"'
+        for n in range(count)
+        for side in "sd"
+    ]
+
+
+def text(lines: list[str], chains: str = "") -> str:
+    heads = f":INPUT ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n{chains}"
+    return f"*filter\n{heads}" + "\n".join(lines) + "\nCOMMIT\n"
+
+
+VERDICTS = [f"-A FORWARD -d 10.0.0.0/16 -p tcp -m tcp --dport {n} -j DROP" for n in range(1, 60, 2)]
+STATE = "-A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"
+LISTS = {
+    "alone": text(hosts("FORWARD", 600)),
+    "before verdicts": text([*hosts("FORWARD", 600), *VERDICTS]),
+    "behind verdicts": text([STATE, *VERDICTS, *hosts("FORWARD", 600)]),
+    "between": text([STATE, "-A FORWARD -p icmp -j LOG", *VERDICTS, *hosts("FORWARD", 600), *VERDICTS]),
+    "in a user chain": text(
+        ["-A FORWARD -j acct", *hosts("acct", 600), "-A acct -j RETURN"], ":acct - [0:0]\n"
+    ),
+}
+
+
+def report(output: Output) -> tuple[float, int]:
+    """Mean rules read in the longest chain, and rules printed."""
+    each = max(output.reports, key=lambda each: each.before)
+    return each.read_after, each.after
+
+
+@pytest.mark.parametrize("backend", ["any", "nft"])
+@pytest.mark.parametrize("kind", LISTS)
+def test_packets_read_a_tree_for_each_address(kind: str, backend: str) -> None:
+    output = hitables.compile(LISTS[kind], backend=backend)
+    read_after, printed = report(output)
+    assert read_after < 70 and printed < 1800 and not output.faults and not output.by_regions
+
+
+def test_the_order_in_which_hosts_are_counted_is_no_difference() -> None:
+    lines = hosts("FORWARD", 100)
+    by_host = read(text([*lines, *VERDICTS]))
+    by_address = read(text([*lines[::2], *lines[1::2], *VERDICTS]))
+    for pair in ((by_host, by_address), (by_address, by_host)):
+        assert isinstance(exact.check(*pair, Question()), Equal)
+
+
+def test_a_host_that_is_counted_twice_is_a_difference() -> None:
+    lines = hosts("FORWARD", 30)
+    more = [*lines[:50], lines[0], *lines[50:]]
+    assert isinstance(exact.check(read(text(lines)), read(text(more)), Question()), Difference)
+
+
+@settings(max_examples=examples(6))
+@given(seed=st.integers(0, 2**32), backend=st.sampled_from(["legacy", "nft", "any"]))
+def test_each_rule_counts_what_it_counts_in_the_source(
+    seed: int, backend: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    rng = random.Random(seed)
+    lines = [
+        f"-A FORWARD -{rng.choice('sd')} 10.0.{rng.randrange(8)}.0/{rng.choice([22, 24])}" for _ in range(80)
+    ]
+    lines[rng.randrange(80)] += " -p udp -j DROP"
+    output = hitables.compile(text(lines), backend=backend)
+    batch = BoundarySampler(Interpreter(output.before, Backend.LEGACY), "filter", "FORWARD", seed=1).draw(600)
+    batch = batch.pick(np.flatnonzero(~batch.malformed()))
+    path = tmp_path_factory.mktemp("map") / "map"
+    path.write_text(json.dumps(output.source_map))
+    known = by_map(read_map(str(path)), read(write(with_hits(output.program, batch))))
+    assert as_saved(known) == as_saved(known_source(with_hits(output.before, batch), path))
+
+
+@pytest.mark.needs_kernel
+@pytest.mark.parametrize("backend", list(Backend))
+def test_the_kernel_counts_each_host(backend: Backend, tmp_path: Path) -> None:
+    lines = [line.replace("10.0.0.7/", "127.0.0.1/") for line in hosts("INPUT", 60)]
+    with Namespace() as namespace:
+        firewall = Firewall(namespace, tmp_path, backend)
+        firewall.load(text(lines))
+        firewall.send(3, 53)
+        path = firewall.file(text(lines))
+        firewall.apply(path)
+        firewall.send(4, 53)
+        counted = firewall.hitables("counters").stdout
+    # Each packet is followed by an error of this host, which is for 127.0.0.1, too.
+    sums = [
+        int(found) for found in re.findall(r"^\[(\d+):\d+\] .* 127\.0\.0\.1/32", counted, flags=re.MULTILINE)
+    ]
+    assert sums == [14, 14]

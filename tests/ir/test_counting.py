@@ -1,0 +1,99 @@
+"""Rules that only count are put in groups by field, and nothing else is moved."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.every_packet import difference, every_walk
+from support.scale import examples
+
+from hitables.ir.choices import Malformed
+from hitables.ir.counting import GROUP, grouped, regrouped
+from hitables.ir.fields import Family
+from hitables.ir.packet import Backend
+from hitables.ir.program import Program
+from hitables.parse.iptables import read
+from hitables.verify.question import Question
+
+HOSTS = range(1, GROUP + 1)
+PAIRS = [f"-A FORWARD -{side} 10.0.0.{host}" for host in HOSTS for side in "sd"]
+
+
+def program(lines: list[str], family: Family = Family.IPV4) -> Program:
+    return read("\n".join(["*filter", *lines, "COMMIT", ""]), family=family)
+
+
+def order(lines: list[str], family: Family = Family.IPV4) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    found = regrouped(program(lines, family).table("filter")["FORWARD"].rules, family)
+    return None if found is None else (found.order, found.cuts)
+
+
+def test_sources_come_before_destinations_and_each_keeps_its_order() -> None:
+    count = len(PAIRS)
+    sources, destinations = range(0, count, 2), range(1, count, 2)
+    assert order(PAIRS) == ((*sources, *destinations), (0, GROUP, count))
+
+
+def test_rules_around_a_run_stay_where_they_are() -> None:
+    found = order(["-A FORWARD -p tcp -j DROP", *PAIRS, "-A FORWARD -j LOG"])
+    assert found is not None
+    places, cuts = found
+    assert places[0] == 0 and places[-1] == len(PAIRS) + 1 and cuts == (1, 1 + GROUP, 1 + len(PAIRS))
+
+
+def test_a_rule_belongs_to_the_field_with_most_values_and_few_rules_are_the_last_group() -> None:
+    lines = [f"{line} -p tcp" for line in PAIRS] + ["-A FORWARD -p udp", "-A FORWARD"]
+    found = order([lines[-1], lines[-2], *lines[:-2]])
+    assert found is not None
+    places, cuts = found
+    assert places[-2:] == (0, 1) and cuts == (0, GROUP, 2 * GROUP, 2 * GROUP + 2)
+
+
+@pytest.mark.parametrize(
+    "between",
+    ["-j LOG", "-j DROP", "-m limit --limit 3/sec", "-p tcp -m tcp --dport 80", "-m recent --name x --set"],
+)
+def test_no_rule_moves_across_one_that_does_more_than_count(between: str) -> None:
+    """A test of ports drops packets that are cut off."""
+    half = len(PAIRS) // 2
+    assert order([*PAIRS[:half], f"-A FORWARD {between}", *PAIRS[half:]]) is None
+    assert order([*PAIRS[:half], "-A FORWARD -m mark --mark 1", *PAIRS[half:]]) is not None
+
+
+def test_a_test_of_the_protocol_drops_ipv6_packets_that_hide_it() -> None:
+    lines = [f"-A FORWARD -{side} fd00::{host:x} -p tcp" for host in HOSTS for side in "sd"]
+    assert order(lines, Family.IPV6) is None
+    assert order([line.removesuffix(" -p tcp") for line in lines], Family.IPV6) is not None
+
+
+def test_too_few_rules_of_a_second_field_are_not_moved() -> None:
+    sources = [f"-A FORWARD -s 10.0.0.{host}" for host in range(40)]
+    assert order([*sources, *PAIRS[1:-2:2]]) is None
+    assert order([*sources, *PAIRS[1::2]]) is not None
+
+
+@settings(max_examples=examples(20))
+@given(seed=st.integers(0, 2**32), family=st.sampled_from(list(Family)))
+def test_every_packet_is_treated_alike_in_both_orders(seed: int, family: Family) -> None:
+    rng = random.Random(seed)
+    net = "10.0.0.{}" if family is Family.IPV4 else "fd00::{}"
+
+    def rule() -> str:
+        source = rng.choice(["", "", f" -s {net}", f" ! -s {net}"]).format(rng.randrange(1, 3))
+        destination = rng.choice(["", f" -d {net}"]).format(rng.randrange(1, 3))
+        more = rng.choice([" -p tcp", "", ""]) if rng.random() < 0.98 else rng.choice([" -j LOG", " -j DROP"])
+        return f"-A FORWARD{source}{destination}{more}"
+
+    lines = [rule() for _ in range(50)]
+    before = program(lines, family)
+    table = before.table("filter")
+    after = replace(before, tables=(grouped(table, family),))
+    assert sorted(rule.line for rule in after.table("filter")["FORWARD"].rules) == sorted(
+        rule.line for rule in table["FORWARD"].rules
+    )
+    question = Question(malformed=Malformed.EXACT)
+    assert difference(every_walk(before, after, (rng.choice(list(Backend)),)), question) is None
