@@ -17,7 +17,7 @@ from hitables.analyse.redundancy import acting
 from hitables.emit.chain_writer import goto
 from hitables.ir.choices import Malformed
 from hitables.ir.program import Chain
-from hitables.ir.rule import Metadata, Role, Rule
+from hitables.ir.rule import Ends, Kind, Metadata, Role, Rule, Target
 
 from .region import Region
 
@@ -29,6 +29,10 @@ MOST_OTHERS = 8
 # (analyse/redundancy.py), which takes 15 microseconds a rule where nft takes 80 to load one.  In fw1_10K, a
 # third of whose rules log and drop, overlays of 700 rules keep 2 to 430, those of 4,000 half of that share.
 MANY_ALIKE = 16
+
+# In the place of no target, which is no effect to redundancy.py: a rule that only counts must count the same
+# packets as in the list.
+_COUNTS = Target("counts", Kind.VERDICT, "counts", ends=Ends.NEVER)
 
 Writes = Callable[[Rule], frozenset[Metadata]]
 
@@ -94,7 +98,7 @@ def _acting(region: Region, rules: Sequence[Rule], deciding: Container[str]) -> 
     inside = [
         rule._replace(
             matches=(*region.matches, *rule.matches),
-            target=goto(rule.enters) if rule.enters and rule.enters in deciding else rule.target,
+            target=goto(rule.enters) if rule.enters and rule.enters in deciding else rule.target or _COUNTS,
         )
         for rule in rules
     ]
