@@ -270,3 +270,18 @@ def test_an_overlay_keeps_a_rule_that_only_counts() -> None:
     # It counts what the jumps behind it get: those in front of it must keep their packets from it.
     _, entered = overlay_of(state, "-I FORWARD 92 -s 10.1.7.0/24 -p tcp -j LOGDROP")
     assert entered == [*["LOGDROP", None] * 30, None, "LOGDROP"]
+
+
+@pytest.mark.parametrize(
+    "asking",
+    [
+        "-m statistic --mode random --probability 0.5 -j ACCEPT",
+        "-m recent --name seen --set -m tcp --dport 22 -j ACCEPT",
+        "-m recent --name seen --set -m tcp --dport 22 -j LOG",
+    ],
+)
+def test_an_overlay_keeps_rules_whose_packets_must_not_ask_a_memory_behind_them(asking: str) -> None:
+    one = "-A FORWARD -s 10.1.7.0/25 -p tcp -m tcp --dport 80 -j ACCEPT\n"
+    state = read(f"{one}-A FORWARD -p tcp {asking}\n{services('DROP', 20)}-A FORWARD -p tcp -j ACCEPT\n")
+    _, entered = overlay_of(state, "-I FORWARD 3 -s 10.1.7.0/24 -p tcp -j ACCEPT")
+    assert len(entered) == 3
