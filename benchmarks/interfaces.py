@@ -114,7 +114,7 @@ def of_whole_names(text: str, chain: str) -> float:
     listed = read(text, family=Family.IPV4).table("filter")[chain].rules
     reader = BoxReader(Family.IPV4, nft=False, malformed=Malformed.STRICTER)
     boxes = as_boxes(reader.read(listed, {}), Family.IPV4)
-    axes = [replace(axis, cut=Cut.SPELT) for axis in boxes.axes]
+    axes = [replace(axis, cut=Cut.SPELT_NAME) for axis in boxes.axes]
     spelt = Boxes(axes, boxes.low, boxes.high, boxes.rule, boxes.final, boxes.weight)
     return min(rules_read(spelt, grow(spelt, budget=4 * len(listed))))
 

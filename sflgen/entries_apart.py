@@ -147,7 +147,7 @@ class _Part:
             entry_rows[chain] = frozenset(entry.row for entry in each.entries)
             for entry in each.entries:
                 rule = loaded[chain].rules[entry.row]
-                if is_call(rule):
+                if is_call(rule, entry):
                     called.update(below_call(state, table, jumps_to(rule)))
                 else:
                     rules.append(rule)
@@ -164,7 +164,7 @@ class _Part:
         """Whether the entries have an effect on packets of the regions only: each is in one of them, but for
         calls of trees of entries, and in these all rules but the jumps of the tree."""
         return all(
-            self.is_inside(rule) or (is_call(rule) and jumps_to(rule) in self.called)
+            self.is_inside(rule) or jumps_to(rule) in self.called
             for chain, rows in self.entry_rows.items()
             for rule in (self.loaded[chain].rules[row] for row in rows)
         ) and all(

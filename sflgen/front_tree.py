@@ -49,7 +49,7 @@ def due(state: State) -> ChainId | None:
         if entry_chain.section == chain and len(entry_chain.entries) >= WORTH_A_TREE:
             run = _run_to_move(state, (table, chain), entry_chain)
             rules = state.loaded.table(table)[chain].rules
-            if sum(not is_call(rules[entry.row]) for entry in run) >= WORTH_A_TREE:
+            if sum(not is_call(rules[entry.row], entry) for entry in run) >= WORTH_A_TREE:
                 return table, chain
     return None
 
@@ -63,7 +63,7 @@ def plan_front_tree(state: State, chain_id: ChainId) -> Plan | None:
     table, chain = chain_id
     rules = state.loaded.table(table)[chain].rules
     run = _run_to_move(state, chain_id, state.entry_chains[chain_id])
-    own = [entry for entry in run if not is_call(rules[entry.row])]
+    own = [entry for entry in run if not is_call(rules[entry.row], entry)]
     plan = _plan(state, chain_id, run) if len(own) < len(run) else None
     return plan or _plan(state, chain_id, own)
 
@@ -72,7 +72,7 @@ def _plan(state: State, chain_id: ChainId, run: Sequence[Entry]) -> Plan | None:
     table, chain = chain_id
     loaded = state.loaded.table(table)
     rules = [loaded[chain].rules[entry.row] for entry in run]
-    old = _FrontTree(state, table, run[-1].overlay) if is_call(rules[-1]) else None
+    old = _FrontTree(state, table, run[-1].overlay) if is_call(rules[-1], run[-1]) else None
     moved = [*rules[:-1], *old.rules()] if old else rules
     names = Names(state.settings.prefix, loaded.by_name(), state.name_range)
     grown = _grown(state, chain_id, tuple(rule._replace(counters=None) for rule in moved), names)
@@ -99,9 +99,11 @@ def _plan(state: State, chain_id: ChainId, run: Sequence[Entry]) -> Plan | None:
     return Plan(state, after, (), tuple(edits), ())
 
 
-def is_call(rule: Rule) -> bool:
-    """Whether an entry is the call of a tree of entries."""
-    return not rule.matches and rule.target is not None and rule.target.kind is Kind.JUMP
+def is_call(rule: Rule, entry: Entry) -> bool:
+    """Whether *entry*, which is *rule*, is the call of a tree of entries; a listed jump is none."""
+    return (
+        bool(entry.overlay) and not rule.matches and rule.target is not None and rule.target.kind is Kind.JUMP
+    )
 
 
 def below_call(state: State, table: str, root: str) -> list[str]:
@@ -125,12 +127,12 @@ def _run_to_move(state: State, chain_id: ChainId, entry_chain: EntryChain) -> li
             continue
         rule = loaded[chain].rules[entry.row]
         overlay = loaded[entry.overlay].rules if entry.overlay else ()
-        if not is_call(rule) and not _decides(rule, overlay, state, deciding):
+        if not is_call(rule, entry) and not _decides(rule, overlay, state, deciding):
             run = []
             continue
         run = [*run, entry] if run and run[-1].row == entry.row - 1 else [entry]
         best = max(best, run, key=len)
-        if is_call(rule):
+        if is_call(rule, entry):
             run = []
     return best
 

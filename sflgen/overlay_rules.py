@@ -17,7 +17,7 @@ from hitables.analyse.redundancy import acting
 from hitables.emit.chain_writer import goto
 from hitables.ir.choices import Malformed
 from hitables.ir.program import Chain
-from hitables.ir.rule import Metadata, Role, Rule
+from hitables.ir.rule import Ends, Kind, Match, Metadata, Role, Rule, Target
 
 from .region import Region
 
@@ -29,6 +29,10 @@ MOST_OTHERS = 8
 # (analyse/redundancy.py), which takes 15 microseconds a rule where nft takes 80 to load one.  In fw1_10K, a
 # third of whose rules log and drop, overlays of 700 rules keep 2 to 430, those of 4,000 half of that share.
 MANY_ALIKE = 16
+
+# In the place of no target, which is no effect to redundancy.py: a rule that only counts must count the same
+# packets as in the list.
+_COUNTS = Target("counts", Kind.VERDICT, "counts", ends=Ends.NEVER)
 
 Writes = Callable[[Rule], frozenset[Metadata]]
 
@@ -54,6 +58,15 @@ def needed(
     others: list[Callable[[Rule], bool]] = []  # of each: whether a rule shares no packet with it
     is_plain: dict[int, bool] = {}  # by id of a match
     alike = 0  # rules with the target of the last one that are kept
+
+    def plain(match: Match) -> bool:
+        """Whether the match does nothing but hold or not."""
+        known = is_plain.get(id(match))
+        if known is None:
+            is_constant = match.role in (Role.SPACE, Role.CONSTANT)
+            known = is_plain[id(match)] = is_constant and not region.may_be_dropped_by((match,))
+        return known
+
     for at in range(len(rules) - 2, -1, -1):
         rule = rules[at]
         is_alike = (
@@ -63,22 +76,15 @@ def needed(
             and rule.target.key == last.target.key
             and rule.target.kind is last.target.kind
         )
-        if is_alike:
-            for match in rule.matches:
-                plain = is_plain.get(id(match))
-                if plain is None:
-                    plain = is_plain[id(match)] = match.role in (
-                        Role.SPACE,
-                        Role.CONSTANT,
-                    ) and not region.may_be_dropped_by((match,))
-                if not plain:
-                    break
-            else:
-                if len(others) <= MOST_OTHERS and all(escapes(rule) for escapes in others):
-                    continue
-                alike += 1
+        if is_alike and all(map(plain, rule.matches)):
+            if len(others) <= MOST_OTHERS and all(escapes(rule) for escapes in others):
+                continue
+            alike += 1
         elif len(others) <= MOST_OTHERS:
-            others.append(Region((*region.matches, *rule.matches), region.family, region.backends).escaping())
+            # It may ask its memory about packets that its later matches do not fit.
+            reached = rule._replace(matches=(*region.matches, *rule.matches))
+            reach = Region.of(reached, frozenset(), False, region.family, region.backends)
+            others.append(reach.escaping())
         kept.append(at)
     kept.reverse()
     if alike > MANY_ALIKE:
@@ -94,7 +100,7 @@ def _acting(region: Region, rules: Sequence[Rule], deciding: Container[str]) -> 
     inside = [
         rule._replace(
             matches=(*region.matches, *rule.matches),
-            target=goto(rule.enters) if rule.enters and rule.enters in deciding else rule.target,
+            target=goto(rule.enters) if rule.enters and rule.enters in deciding else rule.target or _COUNTS,
         )
         for rule in rules
     ]

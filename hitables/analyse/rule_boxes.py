@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..ir.choices import Malformed
-from ..ir.fields import ICMP, ICMPV6, PORT_PROTOCOLS, TCP, UDP, Family, Field, Fragment, top
+from ..ir.fields import BRIDGE_PORTS, ICMP, ICMPV6, PORT_PROTOCOLS, TCP, UDP, Family, Field, Fragment, top
 from ..ir.intervals import Values
 from ..ir.rule import Kind, Match, Metadata, Role, Rule
 from ..ir.semantics import FIELDS_WRITTEN
@@ -31,7 +31,9 @@ from .boxes import Axis, Boxes, Cut, to_words
 # A rule of more boxes than this gets its hull instead: more boxes cost more than they save.
 MOST_BOXES = 16
 
-_ADDRESSES = (Field.SRC, Field.DST)
+# A tree cuts these, and a rule may test them behind a match that drops packets: `-m tcp -m iprange`,
+# `-m tcp -m physdev`.
+_TESTED_LATE = (Field.SRC, Field.DST, *BRIDGE_PORTS)
 
 
 class RuleBoxes(NamedTuple):
@@ -124,7 +126,7 @@ class BoxReader:
             if plain is None:
                 return None
             for field, pair in plain[0].items():
-                if field in box or (may_drop and field in _ADDRESSES):
+                if field in box or (may_drop and field in _TESTED_LATE):
                     return None
                 box[field] = pair
             may_drop = may_drop or plain[1]
@@ -177,7 +179,7 @@ class BoxReader:
 
     def still_dropped(self, field: Field, droppers: Sequence[Match]) -> bool:
         """Whether the packets that *droppers* drop are still dropped when the tree tests *field* first."""
-        if field in (Field.SRC, Field.DST):
+        if field in _TESTED_LATE:
             return not droppers
         if field in (Field.SPORT, Field.DPORT, Field.ICMP):
             if any(_foreign_reading(match, self.nft) for match in droppers):

@@ -62,7 +62,7 @@ def _with_whole_names(boxes: Boxes) -> list[Boxes]:
     """
     if all(axis.cut is not Cut.NAME for axis in boxes.axes) or len(boxes.rule) > FEW_BOXES:
         return []
-    axes = [replace(axis, cut=Cut.SPELT) if axis.cut is Cut.NAME else axis for axis in boxes.axes]
+    axes = [replace(axis, cut=Cut.SPELT_NAME) if axis.cut is Cut.NAME else axis for axis in boxes.axes]
     whole = Boxes(
         axes, boxes.low, boxes.high, boxes.rule, boxes.final, boxes.weight, boxes.reorder, boxes.prices
     )

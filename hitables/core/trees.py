@@ -46,6 +46,7 @@ class Cut(enum.IntEnum):
     POINT = lib.TREE_CUT_POINT  # single values but 0, which -p takes for any
     SPELT = lib.TREE_CUT_SPELT  # what a box spells
     NAME = lib.TREE_CUT_NAME  # one name, or all names that begin alike; not on optional axes
+    SPELT_NAME = lib.TREE_CUT_SPELT_NAME  # of these, what a box spells
 
 
 class Reorder(enum.IntFlag):

@@ -18,7 +18,7 @@ from hitables.build.grow import ALGORITHMS
 from hitables.compiler.compile import compile_rules
 from hitables.compiler.options import NESTING, Options
 from hitables.compiler.pipeline import compile_text
-from hitables.ir.choices import backends_of
+from hitables.ir.choices import Malformed, backends_of
 from hitables.ir.fields import Family, Field, Fragment, interface_number
 from hitables.ir.packet import Backend, Outcome, Packet
 from hitables.ir.program import Program
@@ -89,6 +89,61 @@ def test_interfaces_beside_addresses_and_ports_are_proved_by_both_engines(
     for check in (exact.check, bdd.check):
         answer = check(before, after, question)
         assert isinstance(answer, Equal) and answer.proved, answer
+
+
+PORTS = ("tap1", "tap12", "tap2", "t", "xxxxxxxxxxxxxxx", "xxxxxxxxxxxxxxy")
+PORT_TESTS = (
+    *(f"--physdev-in {name}" for name in (*PORTS, *PORTS, "tap+", "tap1+", "+")),
+    *(f"! --physdev-in {name}" for name in ("tap1", "tap+", "+")),
+    *(f"--physdev-out {name} --physdev-is-bridged" for name in (*PORTS, "tap+")),
+    "--physdev-is-bridged", "! --physdev-is-bridged", "! --physdev-out tap1",
+)  # fmt: skip
+
+
+def of_ports(rng: random.Random, extras: tuple[str, ...], rules: int = 40) -> str:
+    """Rules that test ports of a bridge, in front of *extras* or behind them."""
+    lines = [
+        " ".join(["-A FORWARD", *rng.sample([f"-m physdev {rng.choice(PORT_TESTS)}", rng.choice(extras)], 2),
+                  f"-j {rng.choice(('ACCEPT', 'DROP'))}"])
+        for _ in range(rules)
+    ]  # fmt: skip
+    return "*filter\n:FORWARD DROP [0:0]\n" + "\n".join(lines) + "\nCOMMIT\n"
+
+
+@pytest.mark.parametrize("backend", list(NESTING))
+@settings(max_examples=examples(8), deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    algorithm=st.sampled_from(ALGORITHMS),
+    malformed=st.sampled_from(Malformed),
+    family=st.sampled_from(Family),
+)
+def test_ports_of_bridges_beside_matches_that_drop_packets_get_trees_without_a_fault(
+    backend: str, seed: int, algorithm: str, malformed: Malformed, family: Family
+) -> None:
+    """A packet whose header is cut off must meet a match that drops it, whatever its port."""
+    sources = ("-s 10.0.0.0/8", "-s 10.1.0.0/16") if family is Family.IPV4 else ("-s 2001:db8::/32",)
+    extras = (
+        "",
+        *sources,
+        "-p tcp -m tcp --dport 22",
+        "-p udp -m udp --dport 53",
+        "-p tcp -m multiport --dports 22,80",
+    )
+    text = of_ports(random.Random(seed), extras)
+    options = Options(backend=backend, algorithm=algorithm, malformed=malformed, **SMALL)
+    result = compile_text(text, options, family=family)
+    assert result.proved and not result.faults, result.faults
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("test", ["! --physdev-in +", "! --physdev-is-bridged"])
+def test_a_tree_of_whole_names_does_not_test_that_there_is_no_port(algorithm: str, test: str) -> None:
+    """No option but these says so, and they are no test of a name."""
+    ports = [f"-A FORWARD -m physdev --physdev-in tap{n} -j ACCEPT" for n in range(12)]
+    none = [f"-A FORWARD -s 10.{n}.0.0/16 -m physdev {test} -j DROP" for n in range(12)]
+    text = "\n".join(["*filter", ":FORWARD DROP [0:0]", *ports, *none, "COMMIT"]) + "\n"
+    assert not compile_text(text, Options(algorithm=algorithm, **SMALL)).faults
 
 
 # Rules read on the mean, at most.  A test separates one branch of a fork, so sixteen digits take eight tests on

@@ -261,3 +261,27 @@ def test_entries_that_enter_a_chain_which_decides_are_moved_to_a_tree() -> None:
     assert all("LOGDROP" not in chains for chains in tree.after.cache.copy_indexes.get(chain_id, {}).values())
     deletion = plan(tree.after, read_commands("-D FORWARD 3", state.master))
     check(deletion)
+
+
+def test_an_overlay_keeps_a_rule_that_only_counts() -> None:
+    wide = "".join(f"-A FORWARD -d 10.0.{n}.0/24 -p tcp -j LOGDROP\n" for n in range(0, 60, 2))
+    counts = "-A FORWARD -d 10.0.0.0/16 -p tcp\n"
+    state = read(services("LOGDROP ACCEPT", 60) + counts + wide + "-A FORWARD -p udp -j DROP\n")
+    # It counts what the jumps behind it get: those in front of it must keep their packets from it.
+    _, entered = overlay_of(state, "-I FORWARD 92 -s 10.1.7.0/24 -p tcp -j LOGDROP")
+    assert entered == [*["LOGDROP", None] * 30, None, "LOGDROP"]
+
+
+@pytest.mark.parametrize(
+    "asking",
+    [
+        "-m statistic --mode random --probability 0.5 -j ACCEPT",
+        "-m recent --name seen --set -m tcp --dport 22 -j ACCEPT",
+        "-m recent --name seen --set -m tcp --dport 22 -j LOG",
+    ],
+)
+def test_an_overlay_keeps_rules_whose_packets_must_not_ask_a_memory_behind_them(asking: str) -> None:
+    one = "-A FORWARD -s 10.1.7.0/25 -p tcp -m tcp --dport 80 -j ACCEPT\n"
+    state = read(f"{one}-A FORWARD -p tcp {asking}\n{services('DROP', 20)}-A FORWARD -p tcp -j ACCEPT\n")
+    _, entered = overlay_of(state, "-I FORWARD 3 -s 10.1.7.0/24 -p tcp -j ACCEPT")
+    assert len(entered) == 3

@@ -92,7 +92,7 @@ def test_trees_grow_and_take_in_older_ones() -> None:
             grown += 1
             calls = [
                 [
-                    is_call(each.loaded.table(table)[chain].rules[entry.row])
+                    is_call(each.loaded.table(table)[chain].rules[entry.row], entry)
                     for (table, chain), entry_chain in each.entry_chains.items()
                     for entry in entry_chain.entries
                 ].count(True)
@@ -100,3 +100,26 @@ def test_trees_grow_and_take_in_older_ones() -> None:
             ]
             joined += calls[0] == calls[1] > 0
     assert grown > 5 and joined > 2
+
+
+@pytest.mark.parametrize("last", ["DROP", "RETURN"])
+def test_a_listed_jump_for_all_packets_is_no_call_of_a_tree_of_entries(last: str) -> None:
+    """The user chain, which decides or comes back, has a tree of its own, whose chains have numbers."""
+    lists = "".join(
+        f"-A {chain} {option} 10.{n}.0.0/16 -j {'ACCEPT' if n % 2 else other}\n"
+        for chain, option, other in (("FORWARD", "-s", "DROP"), ("USER", "-d", "REJECT"))
+        for n in range(30)
+    )
+    text = f"*filter\n:FORWARD ACCEPT\n:USER -\n{lists}-A USER -j {last}\nCOMMIT\n"
+    state = start_unproved(hitables.read(text), Settings("nft")).after
+    for command in ["-j USER", *(f"-s 10.{n}.7.0/24 -j DROP" for n in range(0, 24, 2))]:
+        following = plan_updates(
+            state, read_commands(f"-I FORWARD 1 {command}", state.master), Strategy.OVERLAY
+        )
+        check(following)
+        state = following.after
+    chain_id = due(state)
+    assert chain_id is not None
+    tree = plan_front_tree(state, chain_id)
+    assert tree is not None
+    check(tree)

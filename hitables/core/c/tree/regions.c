@@ -120,9 +120,10 @@ enum tree_status space_rank(struct space *space)
         return TREE_BAD_AXIS;
     for (uint32_t a = 0; a < in->axes; a++) {
         const struct tree_axis *axis = &in->axis[a];
-        if (!axis->bits || axis->bits > 128 || axis->cut > TREE_CUT_NAME)
+        if (!axis->bits || axis->bits > 128 || axis->cut > TREE_CUT_SPELT_NAME)
             return TREE_BAD_AXIS;
-        if (axis->cut == TREE_CUT_NAME && (axis->optional || axis->bits % 8 || axis->bits < 16))
+        bool named = axis->cut == TREE_CUT_NAME || axis->cut == TREE_CUT_SPELT_NAME;
+        if (named && (axis->optional || axis->bits % 8 || axis->bits < 16))
             return TREE_BAD_AXIS;
         if (axis->optional && (axis->bits == 128 || axis->cut == TREE_CUT_PREFIX))
             return TREE_BAD_AXIS;
@@ -315,7 +316,7 @@ bool axis_can_test(const struct tree_axis *axis, u128 low, u128 high)
         return false;
     if (axis->cut == TREE_CUT_POINT)
         return !size && low > axis->optional;
-    if (axis->cut == TREE_CUT_NAME)
+    if (axis->cut == TREE_CUT_NAME || axis->cut == TREE_CUT_SPELT_NAME)
         return names_can_test(axis, low, high);
     if (axis->cut != TREE_CUT_SPELT)
         return true;
