@@ -11,22 +11,22 @@ later rules test.  Cost: a few microseconds a rule; rules of plain tests take a 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import chain as row
 from itertools import compress, repeat
 from operator import attrgetter, contains, itemgetter
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from ..core.distinct import distinct
 from ..ir.choices import Malformed
 from ..ir.fields import BRIDGE_PORTS, ICMP, ICMPV6, PORT_PROTOCOLS, TCP, UDP, Family, Field, Fragment, top
 from ..ir.intervals import Values
 from ..ir.rule import Kind, Match, Metadata, Role, Rule
 from ..ir.semantics import FIELDS_WRITTEN
 from ..syntax.values import ICMP_ANY
-from .boxes import Axis, Boxes, Cut, to_words
+from .boxes import Axis, Boxes, Cut, Words, to_words
 
 # A rule of more boxes than this gets its hull instead: more boxes cost more than they save.
 MOST_BOXES = 16
@@ -34,6 +34,8 @@ MOST_BOXES = 16
 # A tree cuts these, and a rule may test them behind a match that drops packets: `-m tcp -m iprange`,
 # `-m tcp -m physdev`.
 _TESTED_LATE = (Field.SRC, Field.DST, *BRIDGE_PORTS)
+# Read for every match: the look-up of a member in its class would take longer than the comparison.
+_SPACE, _ICMP, _IPV6 = Role.SPACE, Field.ICMP, Family.IPV6
 
 
 class RuleBoxes(NamedTuple):
@@ -46,7 +48,7 @@ class RuleBoxes(NamedTuple):
 class _Plain(NamedTuple):
     """A match that only tests one interval of each field: the intervals; whether it may drop packets."""
 
-    box: dict[Field, tuple[int, int]]
+    box: tuple[tuple[Field, tuple[int, int]], ...]
     drops: bool
 
 
@@ -96,6 +98,64 @@ class BoxReader:
                 self.dirty |= known[1]
         return boxes
 
+    def boxes(
+        self,
+        rules: Sequence[Rule],
+        writes: dict[str, frozenset[Metadata]],
+        weights: Sequence[float] | None = None,
+    ) -> Boxes:
+        """What `as_boxes` makes of what `read` says; by columns, in half of the time, if all are plain."""
+        found = self.plain_boxes(rules, writes, weights)
+        return found or as_boxes(self.read(rules, writes), self.family, weights)
+
+    def plain_boxes(
+        self,
+        rules: Sequence[Rule],
+        writes: dict[str, frozenset[Metadata]],
+        weights: Sequence[float] | None,
+    ) -> Boxes | None:
+        """The boxes of rules that all have a `plain_box` and write no field; None for other rules."""
+        if self.dirty or self.malformed is Malformed.EXACT:
+            return None
+        targets = distinct([rule.target for rule in rules])
+        alone = [Rule((), target) for target in targets.objects]
+        if any(self.written(each, writes) for each in alone):
+            return None
+        matches_of = list(map(attrgetter("matches"), rules))
+        matches = distinct(list(row.from_iterable(matches_of)))
+        plain = list(map(self.plain, matches.objects))
+        if None in plain:
+            return None
+        # By distinct match: how many fields it tests, and where they are in `tests`.
+        known = [each for each in plain if each is not None]
+        sizes = np.fromiter((len(each.box) for each in known), np.int64, len(known))
+        first = np.cumsum(sizes) - sizes
+        tests = list(row.from_iterable(map(itemgetter(0), known)))
+        tested = np.fromiter(map(itemgetter(0), tests), np.int64, len(tests))
+        # The tests of all rules: of which rule and of which match, and the index in `tests`.
+        counts = np.fromiter(map(len, matches_of), np.int64, len(rules))
+        times = sizes[matches.number]
+        match = np.repeat(np.arange(len(times)), times)
+        test = np.arange(len(match)) - (np.cumsum(times) - times - first[matches.number])[match]
+        owner = np.repeat(np.arange(len(rules)), counts)[match]
+        field = tested[test]
+        twice = np.bincount(owner * len(Field) + field, minlength=1).max() > 1
+        drops = np.fromiter((each.drops for each in known), np.int64, len(known))[matches.number]
+        before = np.concatenate(([0], np.cumsum(drops)))  # by match: the matches before it that may drop
+        may_drop = before[match] > before[np.cumsum(counts) - counts][owner]
+        if twice or np.any(may_drop & np.isin(field, _TESTED_LATE)):
+            return None
+        axes = _axes(set(map(Field, set(tested.tolist()))), self.family)
+        low, high = _everything(len(rules), axes)
+        for at, each in enumerate(axes):
+            places = np.flatnonzero(tested == each.field)
+            words = _words(list(row.from_iterable(tests[place][1] for place in places.tolist())), each)
+            of_rule = np.flatnonzero(field == each.field)
+            word = np.searchsorted(places, test[of_rule])
+            low[owner[of_rule], at], high[owner[of_rule], at] = words[0][word], words[1][word]
+        final = np.array([self.leaves(each) for each in alone])[targets.number]
+        return Boxes(axes, low, high, np.arange(len(rules)), final, weights)
+
     def written(self, rule: Rule, writes: dict[str, frozenset[Metadata]]) -> frozenset[Field]:
         """The fields that the rule may write before a packet reaches the next one."""
         target = rule.target
@@ -125,7 +185,7 @@ class BoxReader:
             plain = known[1]
             if plain is None:
                 return None
-            for field, pair in plain[0].items():
+            for field, pair in plain[0]:
                 if field in box or (may_drop and field in _TESTED_LATE):
                     return None
                 box[field] = pair
@@ -134,20 +194,23 @@ class BoxReader:
 
     def plain(self, match: Match) -> _Plain | None:
         """The intervals of a match that tests nothing else; None for other matches."""
-        if match.role is not Role.SPACE or match.either or not match.tests:
+        _, _, role, _, tests, either, native, needs, *_ = match
+        if role is not _SPACE or either or not tests:
             return None
-        foreign = self.nft and not match.native
-        if (foreign and match.needs) or self.is_broken_chain_dropped_by(match):
+        foreign = self.nft and not native
+        if (foreign and needs) or (self.family is _IPV6 and self.is_broken_chain_dropped_by(match)):
             return None
-        box: dict[Field, tuple[int, int]] = {}
-        for field, values in match.tests:
+        box: list[tuple[Field, tuple[int, int]]] = []
+        for field, values in tests:
             pairs = values.pairs
-            if len(pairs) != 1 or field is Field.ICMP or field in box:
+            if len(pairs) != 1 or field is _ICMP:
                 return None
             if foreign and pairs[0][0] == 0 and pairs[0][1] == top(field, self.family):
                 return None
-            box[field] = pairs[0]
-        return _Plain(box, match.needs > 0)
+            box.append((field, pairs[0]))
+        if len(box) > 1 and len(dict(box)) < len(box):
+            return None
+        return _Plain(tuple(box), needs > 0)
 
     def general_boxes(self, rule: Rule) -> RuleBoxes:
         """The boxes of any rule."""
@@ -270,36 +333,42 @@ def axis(field: Field, family: Family) -> Axis:
 def as_boxes(rules: Sequence[RuleBoxes], family: Family, weights: Sequence[float] | None = None) -> Boxes:
     """The rules in the form that tree builders take; only fields that some rule constrains become axes."""
     all_boxes = list(row.from_iterable(map(attrgetter("boxes"), rules)))
-    used = set(row.from_iterable(all_boxes))
-    axes = [axis(field, family) for field in Field if field in used]
-    # An axis whose required field is no axis cannot be cut.
-    axes = [
+    axes = _axes(set(row.from_iterable(all_boxes)), family)
+    low, high = _everything(len(all_boxes), axes)
+    owner = np.repeat(np.arange(len(rules), dtype=np.int32), [len(rule.boxes) for rule in rules])
+    for at, each in enumerate(axes):
+        has_field = list(map(contains, all_boxes, repeat(each.field)))
+        rows = np.flatnonzero(has_field)
+        ends = list(row.from_iterable(map(itemgetter(each.field), compress(all_boxes, has_field))))
+        low[rows, at], high[rows, at] = _words(ends, each)
+    return Boxes(axes, low, high, owner, [rule.final for rule in rules], weights)
+
+
+def _axes(used: Collection[Field], family: Family) -> list[Axis]:
+    """An axis for each used field; one whose required field is no axis cannot be cut."""
+    return [
         Axis(each.field, each.bits, each.optional, Cut.NONE)
         if each.requires and each.requires[0] not in used
         else each
-        for each in axes
+        for each in (axis(field, family) for field in Field if field in used)
     ]
-    place = {each.field: at for at, each in enumerate(axes)}
-    count = len(all_boxes)
+
+
+def _everything(count: int, axes: Sequence[Axis]) -> tuple[Words, Words]:
+    """The low and the high ends of so many boxes without constraints."""
     low = np.zeros((count, len(axes), 2), np.uint64)
     high = np.empty((count, len(axes), 2), np.uint64)
     for at, each in enumerate(axes):
         high[:, at] = to_words(each.top)
-    owner = np.repeat(np.arange(len(rules), dtype=np.int32), [len(rule.boxes) for rule in rules])
-    for field, at in place.items():
-        has_field = list(map(contains, all_boxes, repeat(field)))
-        rows = np.flatnonzero(has_field)
-        ends = list(row.from_iterable(map(itemgetter(field), compress(all_boxes, has_field))))
-        words = _words(ends, axes[at].bits, axes[at].optional)
-        low[rows, at], high[rows, at] = words[::2], words[1::2]
-    return Boxes(axes, low, high, owner, [rule.final for rule in rules], weights)
+    return low, high
 
 
-def _words(values: list[int], bits: int, shift: int) -> npt.NDArray[np.uint64]:
-    """The coordinates *values* + *shift* as two words each, the high one first."""
-    if bits < 64:
-        words = np.zeros((len(values), 2), np.uint64)
-        words[:, 1] = values
-        words[:, 1] += np.uint64(shift)
-        return words
-    return np.array([to_words(value + shift) for value in values], np.uint64).reshape(-1, 2)
+def _words(ends: list[int], axis: Axis) -> tuple[Words, Words]:
+    """The lows and the highs of *ends*, low, high, ...: coordinates of two words, the high one first."""
+    if axis.bits < 64:
+        words = np.zeros((len(ends), 2), np.uint64)
+        words[:, 1] = ends
+        words[:, 1] += np.uint64(axis.optional)
+    else:
+        words = np.array([to_words(end + axis.optional) for end in ends], np.uint64).reshape(-1, 2)
+    return words[::2], words[1::2]

@@ -154,10 +154,11 @@ def passing(boxes: Boxes, tree: Tree, prices: Sequence[Prices]) -> npt.NDArray[n
     They are drawn from all of the space, near the boxes.  If there are some that no rule matches, these stand
     for all: few packets are logged, and that costs more than all else.
     """
+    tops = np.array([[to_words(axis.top) for axis in boxes.axes]], np.uint64)
     wide = Boxes(
         boxes.axes,
-        np.concatenate([boxes.low, np.zeros_like(boxes.low[:1])]),
-        np.concatenate([boxes.high, [[to_words(axis.top) for axis in boxes.axes]]]),
+        np.concatenate([boxes.low, np.zeros_like(tops)]),
+        np.concatenate([boxes.high, tops]),
         np.append(boxes.rule, len(boxes.final)),
         np.append(boxes.final, True),
     )

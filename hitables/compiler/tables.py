@@ -22,7 +22,7 @@ from ..analyse.boxes import Boxes, Cut, Prices, Reorder
 from ..analyse.callgraph import Levels, deciding, graph, writes
 from ..analyse.redundancy import WHY_TEXT, Why, simplify
 from ..analyse.reorderable import reorderability
-from ..analyse.rule_boxes import BoxReader, as_boxes
+from ..analyse.rule_boxes import BoxReader
 from ..analyse.weights import Weights
 from ..build.expected_cost import means, passing, read_in_turn
 from ..build.grow import grow
@@ -281,7 +281,7 @@ class TableCompiler:
     def before(self, chain: Chain) -> Floats:
         """Mean rules read, and mean cost per backend, of packets of the chain's rules before compiling."""
         reader = self.box_reader()
-        boxes = as_boxes(reader.read(chain.rules, self.writes), self.family, self.weights(chain))
+        boxes = reader.boxes(chain.rules, self.writes, self.weights(chain))
         each = self.each_backend(Priced(chain.rules, boxes.axes, self.family))
         # Any tree gives the first rule that matches; this one is built fastest.
         tree = grow(boxes, algorithm="bisect", budget=2 * len(chain.rules))
@@ -343,7 +343,7 @@ class TableCompiler:
             is_called = place is Place.CALLED
             room = nesting.get(place, 0)
             here = slice(first, first + len(run))
-            boxes = as_boxes(reader.read(run, self.writes), self.family, weights[here])
+            boxes = reader.boxes(run, self.writes, weights[here])
             first += len(run)
             ends = bool(boxes.final.any())
             # The trees of groups are called, so RETURN in them returns to the caller.  That is right only

@@ -82,13 +82,13 @@ def cut_lines(data: bytes, names: bytes) -> CutLines:
     line_ends = np.append(breaks, np.uint32(size))
     first = np.searchsorted(np.flatnonzero(shape == 0), np.append(line_starts, size))
     return CutLines(
-        _numbered(shape.tobytes(), line_starts, line_ends),
-        _numbered(data, starts[:count], ends[:count]),
+        numbered(shape.tobytes(), line_starts, line_ends),
+        numbered(data, starts[:count], ends[:count]),
         first,
     )
 
 
-def _numbered(data: bytes, starts: Array, ends: Array) -> Pieces:
+def numbered(data: bytes, starts: Array, ends: Array) -> Pieces:
     """The pieces of *data* from *starts* to *ends*."""
     count = len(starts)
     slot = np.zeros(1 << (2 * count).bit_length(), np.uint32)

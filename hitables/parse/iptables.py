@@ -18,6 +18,7 @@ from ..ir.fields import Family
 from ..ir.program import BUILT_IN, Chain, Program, Table
 from ..ir.rule import Match, Rule, Target
 from ..syntax.extensions import TARGETS
+from ..syntax.options import RESERVED
 from .counter_words import chain_counters, count, rule_counters
 from .drafts import ChainDraft, TableDraft, edit, for_all, policy_of
 from .guess_family import guess_family
@@ -45,6 +46,8 @@ __all__ = ["COMMANDS", "Vocabulary", "guess_family", "read"]
 
 # Makes a named tuple without a look at its arguments.
 _new = tuple.__new__
+
+_PLAIN_CHAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,27}")
 
 MOST_MISTAKES = 100  # that are looked for; a text of another kind may have one in every line
 
@@ -266,6 +269,19 @@ class _Reader:
                 f"table {still_open.name} (line {still_open.line}) is still open", 0, "COMMIT is missing"
             )
 
+    def new_chain(self, line: str) -> bool:
+        """Declare a user chain by a line ":NAME -"; False for any other line.
+
+        As `chain_line` does, in a fraction of its time: a compiled rule set declares thousands of chains.
+        """
+        name, _, policy = line[1:].partition(" ")
+        if policy != "-" or self.open is None or name in self.open.chains or name in RESERVED:
+            return False
+        if not _PLAIN_CHAIN.fullmatch(name):
+            return False
+        self.open.chains[name] = ChainDraft(name, None, None, self.line, self.take_notes(), True)
+        return True
+
     def chain_line(self, words: list[str]) -> None:
         if self.open is None:
             raise Fault("a chain outside of any table", 0, "a line like *filter must come first")
@@ -306,8 +322,9 @@ class _Reader:
         if self.known.scoped:
             resolver.check_scopes()
         chains = []
+        is_bound = resolver.is_bound()
         for chain in draft.chains.values():
-            rules = resolver.rules(chain)
+            rules = tuple(chain.rules) if is_bound else resolver.rules(chain)
             chains.append(
                 Chain(
                     chain.name,
@@ -429,6 +446,8 @@ class _Reader:
                 self.rule_line(line, shape, literals)
             elif start == "#":
                 self.notes.append(line.rstrip())
+            elif start == ":" and self.new_chain(line):
+                return
             elif line:
                 if not line.strip(" \t"):
                     raise Fault("a line of blanks, which iptables refuses", 0, "leave it empty")
@@ -448,8 +467,7 @@ class _Reader:
             return
         if line[0] == ":" and len(words) > 1 and words[0] == ":":
             words[:2] = [":" + words[1]]
-        if line[0] == ":" and len(words) > 1:
-            # A compiled rule set declares thousands of chains.  Words behind the counters are not read.
+        if line[0] == ":" and len(words) > 1:  # words behind the counters are not read
             self.chain_line([words[0][1:], *words[1:3]])
             return
         kind, tokens = parse(stripped)

@@ -34,12 +34,23 @@ class Resolver:
     def _refuse(self, line: int, reason: str, word: str, hint: str = "") -> None:
         self._note(self._error_at(line, reason, word, hint))
 
+    def is_bound(self) -> bool:
+        """Whether the rules of all chains stand as they are, so that `rules` need not look at any.
+
+        A large rule set has many short chains, of which each would take longer than its rules.
+        """
+        rules = list(joined.from_iterable(chain.rules for chain in self.table.chains.values()))
+        first = min(map(attrgetter("line"), rules), default=0)
+        targets = list(map(attrgetter("target"), rules))
+        distinct = dict(zip(map(id, targets), targets, strict=True)).values()
+        return all(self._is_bound(target, first) for target in distinct)
+
     def rules(self, chain: ChainDraft) -> tuple[Rule, ...]:
         """Bind targets to chains: a declared chain wins over a target extension of its name."""
         targets = list(map(attrgetter("target"), chain.rules))
         # The first rule of each target: a dictionary keeps what comes last.
         rule_of = dict(zip(map(id, reversed(targets)), reversed(chain.rules), strict=True))
-        if all(map(self._is_bound, rule_of.values())):
+        if all(self._is_bound(rule.target, rule.line) for rule in rule_of.values()):
             return tuple(chain.rules)
         checked: set[str] = set()
         rules = []
@@ -64,14 +75,13 @@ class Resolver:
             rules.append(rule)
         return tuple(rules)
 
-    def _is_bound(self, rule: Rule) -> bool:
-        """Whether the rule, the first with its target, stands as it is and makes no mistake."""
-        target = rule.target
+    def _is_bound(self, target: Target | None, line: int) -> bool:
+        """Whether rules with this target, the first in *line*, stand as they are and make no mistake."""
         if target is None:
             return True
         chain = self.table.chains.get(target.name)
         if target.enters:
-            return chain is not None and chain.policy is None and chain.line <= rule.line
+            return chain is not None and chain.policy is None and chain.line <= line
         return chain is None or target.kind is not Kind.VERDICT
 
     def _check_jump(self, target: Target, rule: Rule) -> None:

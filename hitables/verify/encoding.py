@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from hitables.core.distinct import distinct
 from hitables.core.prover import NONE, U32, Action, ChainArrays, ClassWords, EffectArrays, Prover
 from hitables.errors import Unsupported
 from hitables.ir.attributes import Attribute, common, made_of_all
@@ -73,18 +74,18 @@ class Encoding:
         rules = list(row.from_iterable(chain.rules for chain in self._chains))
         matches_of = list(map(attrgetter("matches"), rules))
         counts = np.fromiter(map(len, matches_of), np.int64, len(rules))
-        distinct, inverse = _distinct(list(row.from_iterable(matches_of)))
+        matches, _, inverse = distinct(list(row.from_iterable(matches_of)))
         targets = list(map(attrgetter("target"), rules))
-        makes = (target.makes for target in _distinct(targets)[0] if target is not None)
+        makes = (target.makes for target in distinct(targets).objects if target is not None)
         self._assignments = dict.fromkeys(made for made in makes if made is not None)
-        self.matches = number_matches(distinct, family, self._assignments)
+        self.matches = number_matches(matches, family, self._assignments)
         self.chain_start = _starts(
             np.fromiter((len(chain.rules) for chain in self._chains), np.int64, len(self._chains))
         )
         self.rule_start = _starts(counts)
         self.rule_match = self.matches.numbers[inverse]
-        self._needing = _rules_with_needs(distinct, inverse, rules, self.rule_start)
-        _refuse_long(distinct, inverse, counts, self.rule_start)
+        self._needing = _rules_with_needs(matches, inverse, rules, self.rule_start)
+        _refuse_long(matches, inverse, counts, self.rule_start)
         self._verdicts, self._effects = _Numbers(), _Numbers()
         self._makes: dict[int, Assignment] = {}  # by number of an effect
         self._words: dict[int, AttributeWords] = {}  # by dimension
@@ -268,12 +269,10 @@ class Encoding:
         split = int(self.chain_start[self.chains_before])
         out = []
         for side, part in enumerate((targets[:split], targets[split:])):
-            distinct, inverse = _distinct(part)
-            first = np.full(len(distinct), len(part), np.int64)
-            np.minimum.at(first, inverse, np.arange(len(part)))
+            objects, first, inverse = distinct(part)
             actions = [
                 self._action(side, target, side * split + at)
-                for target, at in zip(distinct, first.tolist(), strict=True)
+                for target, at in zip(objects, first.tolist(), strict=True)
             ]
             out.append(np.array(actions, np.uint32).reshape(-1, 3)[inverse])
         return self._with_policies(np.concatenate(out))
@@ -359,14 +358,6 @@ class _Numbers:
         return self.of.setdefault(key, len(self.of))
 
 
-def _distinct(values: list[Any]) -> tuple[list[Any], Ints]:
-    """The objects, each once, in the order in which they are met; and by value: the index of its object."""
-    ids = list(map(id, values))
-    value_of = dict(zip(ids, values, strict=True))
-    number_of = dict(zip(value_of, range(len(value_of)), strict=True))
-    return list(value_of.values()), np.fromiter(map(number_of.__getitem__, ids), np.int64, len(ids))
-
-
 def _starts(counts: Ints) -> U32:
     return np.concatenate(([0], np.cumsum(counts))).astype(np.uint32)
 
@@ -377,12 +368,12 @@ def _sizes(starts: U32) -> Ints:
 
 
 def _rules_with_needs(
-    distinct: list[Match], inverse: Ints, rules: list[Rule], rule_start: U32
+    matches: list[Match], inverse: Ints, rules: list[Rule], rule_start: U32
 ) -> list[Sequence[Match]]:
     """The matches of one rule of each kind that needs bytes of layer 4 (`needs_of`)."""
     kinds = _Numbers()
-    kind = np.fromiter((kinds(_need_kind(match)) for match in distinct), np.uint32, len(distinct))
-    needs = np.fromiter((bool(match.needs or match.option) for match in distinct), np.bool_, len(distinct))
+    kind = np.fromiter((kinds(_need_kind(match)) for match in matches), np.uint32, len(matches))
+    needs = np.fromiter((bool(match.needs or match.option) for match in matches), np.bool_, len(matches))
     some = np.add.reduceat(np.append(needs[inverse], False), rule_start[:-1], dtype=np.int64)
     some[rule_start[:-1] == rule_start[1:]] = 0
     data = kind[inverse].tobytes()
@@ -401,9 +392,9 @@ def _need_kind(match: Match) -> tuple[object, ...]:
     return match.needs, match.native, match.strict, match.option, protocols
 
 
-def _refuse_long(distinct: list[Match], inverse: Ints, counts: Ints, starts: U32) -> None:
+def _refuse_long(matches: list[Match], inverse: Ints, counts: Ints, starts: U32) -> None:
     """Unsupported when a rule has more tests than the engine holds as bits."""
-    tests = np.fromiter((len(match.tests) + 1 for match in distinct), np.int64, len(distinct))
+    tests = np.fromiter((len(match.tests) + 1 for match in matches), np.int64, len(matches))
     total = np.concatenate(([0], np.cumsum(tests[inverse])))
     of_rule = total[starts[1:]] - total[starts[:-1]]
     for at in np.flatnonzero((of_rule > MOST_TESTS) | (counts > MOST_EVENTS)).tolist():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hitables.analyse.boxes import Axis, Boxes, Cut
-from hitables.build.expected_cost import points_in, rules_read
+from hitables.build.expected_cost import passing, points_in, rules_read
 from hitables.build.grow import grow
 from hitables.ir.fields import Field
 
@@ -73,3 +73,20 @@ def test_means_follow_the_weights() -> None:
     heavy_last = Boxes.of(AXES, [[net] for net in NETS], [True] * 200, [*[0.0] * 199, 1.0])
     before, after = rules_read(heavy_last, grow(heavy_last))
     assert before == 200.0 and after < 15
+
+
+def test_packets_that_no_rule_decides_read_the_whole_list_and_little_of_the_tree() -> None:
+    boxes = Boxes.of(AXES, [[net] for net in NETS], [True] * len(NETS))
+    tree = grow(boxes)
+    found = passing(boxes, tree, ())
+    assert found is not None
+    (in_list, in_tree) = found[0].tolist()
+    assert in_list == len(NETS) and 0 < in_tree < 20
+
+
+def test_where_a_rule_matches_every_packet_those_that_none_decides_pass() -> None:
+    rules = [[{}], *([net] for net in NETS)]
+    logs_first = Boxes.of(AXES, rules, [False] + [True] * len(NETS))
+    found = passing(logs_first, grow(logs_first), ())
+    assert found is not None and found[0, 0] == len(rules)
+    assert passing(Boxes.of(AXES, rules, [True] * len(rules)), grow(logs_first), ()) is None
