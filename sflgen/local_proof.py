@@ -86,7 +86,9 @@ def holds_locally(plan: Plan) -> bool | None:
             return False
     for edit in plan.edits:
         chain_id = edit.table, edit.chain
-        if chain_id in updated and chain_id not in regions:
+        if chain_id not in plan.before.layouts and _find_chain(plan.after.master, chain_id) is not None:
+            if chain_id not in updated:
+                return False  # a chain of the list without a tree, which no update names
             continue  # it is loaded as it is listed
         in_table = [region for (table, _), each in regions.items() if table == edit.table for region in each]
         if not _is_inside(edit, plan, in_table):

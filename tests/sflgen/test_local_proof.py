@@ -152,6 +152,21 @@ def test_an_edit_outside_the_region_fails_the_local_proof() -> None:
         )
 
 
+def test_an_edit_of_a_listed_chain_that_no_update_names_fails_the_local_proof() -> None:
+    """Chains that both sides jump to are compared by name alone."""
+    crossing = crossing_text(random.Random(1), Family.IPV4, "FORWARD", 70, 0.0)
+    logs = "-A logs -j LOG\n-A logs -j DROP\n-A FORWARD -j logs\nCOMMIT\n"
+    text = crossing.replace("COMMIT\n", f":logs -\n{logs}")
+    state = start_unproved(hitables.read(text), Settings("nft", min_length=3)).after
+    updates = read_commands("-I FORWARD 60 -j logs", state.master)
+    plan = plan_unproved(state, updates, Strategy.OVERLAY)
+    assert holds_locally(plan)
+    edits = (*plan.edits, Edit(Op.DELETE, "filter", "logs", 1, state.loaded.table("filter")["logs"].rules[1]))
+    loaded = apply(plan.after.loaded, edits[-1:])
+    wrong = replace(plan, edits=edits, after=replace(plan.after, loaded=loaded, cache=Cache()))
+    assert holds_locally(wrong) is False
+
+
 def test_a_patch_without_the_policy_of_the_list_is_refused() -> None:
     state = start_unproved(prefixes(100), Settings("nft")).after
     planned = plan_unproved(state, read_commands("-P INPUT DROP", state.master))

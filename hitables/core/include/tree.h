@@ -15,9 +15,9 @@ enum tree_cut {
     TREE_CUT_PREFIX, /* aligned powers of two; not on optional axes */
     TREE_CUT_RANGE,  /* all */
     TREE_CUT_POINT,  /* single values but 0, which -p reads as any */
-    TREE_CUT_SPELT, /* an interval of some box, if it is whole bytes: 256^n values from a multiple of 256^n */
-    TREE_CUT_NAME, /* names, padded with at least one byte of 0: one name, or all that begin alike, by at least
-                    * one byte and two less than the axis has (`-i br-+`); not on optional axes */
+    TREE_CUT_SPELT, /* intervals of boxes that are whole bytes: 256^n values from a multiple of 256^n */
+    TREE_CUT_NAME, /* names, padded with at least one byte of 0: one name, or all that begin alike, by one
+                    * byte at least and two less than the axis has (`-i br-+`); not on optional axes */
     TREE_CUT_SPELT_NAME /* of those, what a box spells: 0, no name, is none of them */
 };
 
