@@ -497,4 +497,5 @@ def _summary_row(report: Any, any_removed: bool, any_hot: bool, backends: list[s
         for backend in backends
         for time in (report.ns_before, report.ns_after)
     ]
-    return [*row, str(report.after), *read, str(report.longest), str(report.nesting), *times, "compiled"]
+    done = "compiled: packets of no rule are turned away" if report.gated else "compiled"
+    return [*row, str(report.after), *read, str(report.longest), str(report.nesting), *times, done]

@@ -31,6 +31,7 @@ class Grown:
     nesting  chains that nest
     open     the weight of the rules of segments so far that no packet ends in
     returns  rules whose RETURN is printed as the policy of the chain
+    gated    whether a tree only turns away packets of no rule (build/gate.py)
     why      why there is no tree
     """
 
@@ -41,6 +42,7 @@ class Grown:
     nesting: int = 0
     open: float = 0.0
     returns: int = 0
+    gated: bool = False
     why: str = "its rules test nothing that a tree could tell packets apart by"
 
     def add(self, weight: Floats, mean: Floats, longest: int, passing: Floats | None, ends: bool) -> None:

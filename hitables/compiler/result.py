@@ -24,6 +24,8 @@ class ChainReport:
     hot             hot rules in front of its tree; ns_after and read_after are modelled with them
     hot_at          the index of the first of them in the chain
     returns         rules whose RETURN is printed as the policy of the chain (policy_returns.py)
+    gated           whether a tree only turns away packets of no rule (build/gate.py).  Half of the packets
+                    whose means read_* and ns_* are, are then of no rule
     """
 
     table: str
@@ -42,6 +44,7 @@ class ChainReport:
     hot: int = 0
     hot_at: int = 0
     returns: int = 0
+    gated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from ..analyse.reorderable import reorderability
 from ..analyse.rule_boxes import BoxReader
 from ..analyse.weights import Weights
 from ..build.expected_cost import means, passing, read_in_turn
+from ..build.gate import gated
 from ..build.grow import grow
 from ..build.tree import Tree, unsplit
 from ..costs.profile import default
@@ -51,6 +52,10 @@ Floats = npt.NDArray[np.float64]
 # In chains of more boxes, neither a tree of whole names nor one for other prices is tried besides: it would
 # cost as much time again.
 FEW_BOXES = 2000
+# Why a tree has one part, the whole list: it turns away packets of no rule.
+GATED = "its packets read the list, others do not"
+# The share by which packets of the rules may read more, if packets of no rule then read little.
+GATE_SHARE = 0.05
 # The share of the budget beyond which a tree was cut short; then another is tried, however many boxes.
 CROWDED = 0.9
 
@@ -247,6 +252,7 @@ class TableCompiler:
             len(best.hot.rules) if best.hot else 0,
             best.fixed,
             grown.returns,
+            grown.gated,
         )
         return ""
 
@@ -356,6 +362,7 @@ class TableCompiler:
             if len(run) >= options.min_length and boxes.axes and room >= 1:
                 tree, mean, why = self.tree(run, boxes, room, len(run) + spare, calls=int(is_called))
                 grown.why = why or grown.why
+                grown.gated |= why == GATED
             if tree is not None:
                 spare = max(0, spare - tree.printed_rules() + len(run))
                 if is_called:
@@ -402,7 +409,7 @@ class TableCompiler:
     def tree(
         self, run: Sequence[Rule], boxes: Boxes, nesting: int, budget: int, calls: int = 0
     ) -> tuple[Tree | None, Floats, str]:
-        """A tree over *run* or None; what its packets read before and after; and why there is no tree.
+        """A tree over *run* or None; what its packets read before and after; and why it is not a better one.
 
         *calls*: rules that packets read before they are in the tree.
         """
@@ -422,7 +429,27 @@ class TableCompiler:
         for backend, (before, after) in zip(self.backends, costs, strict=True):
             if not why and after >= before:
                 why = f"a tree would not cost less: {after:.0f} ns in {backend.value}, the list {before:.0f}"
-        return None if why else trees[best], found[best].T, why
+        if not why:
+            return trees[best], found[best].T, ""
+        return self.gated(run, boxes, nesting, calls) or (None, found[best].T, why)
+
+    def gated(
+        self, run: Sequence[Rule], boxes: Boxes, nesting: int, calls: int
+    ) -> tuple[Tree, Floats, str] | None:
+        """As `tree`, but for as many packets of no rule as of its rules: tests that turn away the former.
+
+        None if packets of its rules would read or cost more than GATE_SHARE more, or the others more than
+        half as much as in the list.
+        """
+        tree = gated(boxes, nesting) if len(run) >= 1 / GATE_SHARE else None
+        others = None if tree is None else self.passing(run, boxes, tree, calls)
+        if tree is None or others is None:
+            return None
+        own = means(boxes, [tree], self.each_backend(Priced(run, boxes.axes, self.family)))[0].T
+        own[1, 0] += calls
+        if (own[1] > (1 + GATE_SHARE) * own[0]).any() or (others[1] > others[0] / 2).any():
+            return None
+        return tree, (own + others) / 2, GATED
 
     def passing(self, run: Sequence[Rule], boxes: Boxes, tree: Tree | None, calls: int) -> Floats | None:
         """What packets that *run* does not decide read in it, before and after; None where that is not known.
