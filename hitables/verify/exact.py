@@ -30,7 +30,7 @@ from hitables.ir.fields import Field
 from hitables.ir.headers import is_malformed
 from hitables.ir.hooks import hook_box
 from hitables.ir.intervals import Values
-from hitables.ir.packet import Outcome
+from hitables.ir.packet import Backend, Outcome
 from hitables.ir.packet_text import listening, show_packet
 from hitables.ir.program import Program, Table
 
@@ -93,39 +93,21 @@ def comparisons(before: Program, after: Program, question: Question) -> Iterator
     deadline = Deadline(question.timeout, question.processor)
     pairs = chain_pairs(before, after, question)
     encodings: dict[str, Encoding] = {}
-    merged: dict[str, list[MergedClasses]] = {}
+    at_once: dict[str, AtOnce] = {}
     for backend in question.backends:
         tables: TableProver | None = None
+        parts: Parts | None = None
         for table, chain in pairs:
             if tables is None or tables.table != table:
                 pair = with_open_policies(before.table(table)), with_open_policies(after.table(table))
+                chains = [each for name, each in pairs if name == table]
                 if table not in encodings:
                     encodings[table] = Encoding(pair, before.family, backend, question.verdict_only)
-                    chains = [each for name, each in pairs if name == table]
-                    merged[table] = _merged(encodings[table], question, deadline, chains)
+                    at_once[table] = AtOnce(encodings[table], question, deadline, chains)
                 tables = TableProver(pair, encodings[table].read_by(backend), question, deadline)
-            yield Comparison(tables, chain, merged[table])
-
-
-def _merged(
-    encoding: Encoding, question: Question, deadline: Deadline, chains: Sequence[str]
-) -> list[MergedClasses]:
-    """How to prove many classes at once, in turn.
-
-    Rules that only count may be printed in groups, or in the order of the list (ir/counting.py).
-    Compared in the wrong way they would cut the header space into the product of their fields.
-    """
-    family = encoding.family
-    first, second = encoding.tables
-    in_groups = grouped(first, family), grouped(second, family)
-    if in_groups[0] is first and in_groups[1] is second:
-        return [MergedClasses(encoding, question, deadline, chains)]
-    encodings = [Encoding(in_groups, family, encoding.backend, question.verdict_only)]
-    cut = with_called_parts(first, second, family)
-    if cut is not None:
-        encodings.insert(0, Encoding((cut, second), family, encoding.backend, question.verdict_only))
-    as_written = MergedClasses(encoding, question, deadline, chains, only_lists=True)
-    return [as_written, *(MergedClasses(each, question, deadline, chains) for each in encodings)]
+                parts = Parts(at_once[table], backend)
+            assert parts is not None
+            yield Comparison(tables, chain, parts)
 
 
 TOO_MANY_VALUES = "too many values of a number are told apart, or made"
@@ -235,26 +217,97 @@ class TableProver:
         return given
 
 
+# ---- all chains of a table at once ----
+
+
+class AtOnce:
+    """The ways to prove many classes, or all chains, of a table at once.
+
+    Rules that only count may be printed in groups, or in the order of the list (ir/counting.py).
+    Compared in the wrong way they would cut the header space into the product of their fields.
+    """
+
+    def __init__(
+        self, encoding: Encoding, question: Question, deadline: Deadline, chains: Sequence[str]
+    ) -> None:
+        self.encoding, self.question, self.deadline, self.chains = encoding, question, deadline, chains
+
+    @cached_property
+    def cut(self) -> Encoding | None:
+        """The tables, with the first cut into the parts that the second calls."""
+        first, second = self.encoding.tables
+        cut = with_called_parts(first, second, self.encoding.family)
+        return None if cut is None else self._encode(cut, second)
+
+    @cached_property
+    def merged(self) -> list[MergedClasses]:
+        """Classes that read the rules alike: in turn, until all are proved."""
+        encoding, family = self.encoding, self.encoding.family
+        first, second = encoding.tables
+        in_groups = grouped(first, family), grouped(second, family)
+        if in_groups[0] is first and in_groups[1] is second:
+            return [self._merged(encoding)]
+        as_written = self._merged(encoding, only_lists=True)
+        parts = [] if self.cut is None else [self._merged(self.cut)]
+        return [as_written, *parts, self._merged(self._encode(*in_groups))]
+
+    def _encode(self, first: Table, second: Table) -> Encoding:
+        encoding = self.encoding
+        return Encoding((first, second), encoding.family, encoding.backend, encoding.verdict_only)
+
+    def _merged(self, encoding: Encoding, only_lists: bool = False) -> MergedClasses:
+        return MergedClasses(encoding, self.question, self.deadline, self.chains, only_lists=only_lists)
+
+
+class Parts:
+    """All chains of a table as one backend reads them, the first program cut into parts.
+
+    They are equal together or not at all: a memory has the same partner in all of them.
+    """
+
+    def __init__(self, at_once: AtOnce, backend: Backend) -> None:
+        self.at_once, self.backend = at_once, backend
+
+    @cached_property
+    def regions(self) -> int | None:
+        """The number of regions compared if all chains are equal; None if that is not shown."""
+        cut = self.at_once.cut
+        if cut is None:
+            return None
+        tables = TableProver(
+            cut.tables, cut.read_by(self.backend), self.at_once.question, self.at_once.deadline
+        )
+        for chain in self.at_once.chains:
+            for packets in tables.classes:
+                status, differing = tables.run(chain, packets, 1)
+                if differing or status != Status.EQUAL:
+                    return None
+        return tables.prover.regions
+
+
 # ---- one pair of chains ----
 
 
 class Comparison:
     """One pair of chains, as one backend reads them."""
 
-    def __init__(self, tables: TableProver, chain: str, merged: Sequence[MergedClasses]) -> None:
-        self.tables, self.chain, self.merged = tables, chain, merged
+    def __init__(self, tables: TableProver, chain: str, parts: Parts) -> None:
+        self.tables, self.chain, self.parts = tables, chain, parts
         self.table, self.backend = tables.table, tables.backend
         self.why: dict[str, str] = {}  # after `first_difference`: as of MergedClasses
 
     def first_difference(self) -> Equal | Difference | Undecided:
         regions, rest = 0, list(self.tables.classes)
-        for merged in self.merged:
+        for merged in self.parts.at_once.merged:
             looked_at, proved = merged.proved(self.chain)
             regions += looked_at
             rest = [packets for packets in rest if (self.backend, packets) not in proved]
             self.why = merged.why
             if not rest:
                 return Equal(True, regions)
+        if self.parts.regions is not None:
+            self.why = {}
+            return Equal(True, regions + self.parts.regions)
         before = self.tables.prover.regions
         for packets in rest:
             status, differing = self.tables.run(self.chain, packets, 1)

@@ -46,11 +46,13 @@ def text(lines: list[str], chains: str = "") -> str:
 
 
 VERDICTS = [f"-A FORWARD -d 10.0.0.0/16 -p tcp -m tcp --dport {n} -j DROP" for n in range(1, 60, 2)]
+LIMIT = "-A FORWARD -p icmp -m limit --limit 5/min -j LOG"
 STATE = "-A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"
 LISTS = {
     "alone": text(hosts("FORWARD", 600)),
     "before verdicts": text([*hosts("FORWARD", 600), *VERDICTS]),
     "behind verdicts": text([STATE, *VERDICTS, *hosts("FORWARD", 600)]),
+    "beside a memory": text([STATE, LIMIT, *VERDICTS, *hosts("FORWARD", 600)]),
     "between": text([STATE, "-A FORWARD -p icmp -j LOG", *VERDICTS, *hosts("FORWARD", 600), *VERDICTS]),
     "in a user chain": text(
         ["-A FORWARD -j acct", *hosts("acct", 600), "-A acct -j RETURN"], ":acct - [0:0]\n"
