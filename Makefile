@@ -149,6 +149,9 @@ bench-trees: setup ## growth and rules read on the public sets, beside the goals
 bench-interfaces: setup ## trees of interfaces: 70 and 200 bridges that must not reach each other
 	python -m benchmarks.interfaces $(BENCH_FLAGS)
 
+bench-kinds: setup ## lists of kinds of rules that public sets lack: accounting, shaping, translation, strings, owners
+	python -m benchmarks.kinds $(BENCH_FLAGS)
+
 bench-macs: setup ## lists of hardware addresses in the kernel, beside sets of them (needs root)
 	python -m benchmarks.macs $(BENCH_FLAGS)
 
