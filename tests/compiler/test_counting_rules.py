@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import re
@@ -80,6 +81,16 @@ def test_the_order_in_which_hosts_are_counted_is_no_difference() -> None:
     by_address = read(text([*lines[::2], *lines[1::2], *VERDICTS]))
     for pair in ((by_host, by_address), (by_address, by_host)):
         assert isinstance(exact.check(*pair, Question()), Equal)
+
+
+def test_beside_a_memory_the_order_is_no_difference_either() -> None:
+    """By the product of the addresses each of these takes minutes."""
+    lines = hosts("FORWARD", 500)
+    source = text([LIMIT, *lines, *VERDICTS])
+    by_host, printed = read(source), read(hitables.compile(source).text)
+    by_address = read(text([LIMIT, *lines[::2], *lines[1::2], *VERDICTS]))
+    for pair in itertools.permutations((by_host, by_address, printed), 2):
+        assert isinstance(exact.check(*pair, Question(timeout=20)), Equal)
 
 
 def test_a_host_that_is_counted_twice_is_a_difference() -> None:
