@@ -28,6 +28,7 @@ from hitables.simulate.interpreter import Interpreter
 from hitables.sources.known import by_map
 from hitables.sources.map_file import read_map
 from hitables.verify import exact
+from hitables.verify.diff import changes
 from hitables.verify.question import Difference, Equal, Question
 
 pytestmark = pytest.mark.engine
@@ -91,6 +92,14 @@ def test_beside_a_memory_the_order_is_no_difference_either() -> None:
     by_address = read(text([LIMIT, *lines[::2], *lines[1::2], *VERDICTS]))
     for pair in itertools.permutations((by_host, by_address, printed), 2):
         assert isinstance(exact.check(*pair, Question(timeout=20)), Equal)
+
+
+def test_diff_does_not_walk_through_the_product_of_addresses() -> None:
+    before = read(text([LIMIT, *hosts("FORWARD", 1000), *VERDICTS]))
+    after = read(hitables.compile(write(before)).text)
+    for pair in ((before, after), (after, before)):
+        found = changes(*pair, Question(timeout=20), tell=lambda _: None)
+        assert found.complete and not found.regions
 
 
 def test_a_host_that_is_counted_twice_is_a_difference() -> None:
