@@ -240,16 +240,36 @@ class AtOnce:
         return None if cut is None else self._encode(cut, second)
 
     @cached_property
+    def cut_second(self) -> Encoding | None:
+        """The tables, with the second cut into the parts that the first calls."""
+        first, second = self.encoding.tables
+        cut = with_called_parts(second, first, self.encoding.family)
+        return None if cut is None else self._encode(first, cut)
+
+    @cached_property
+    def in_groups(self) -> Encoding | None:
+        """The tables, with the rules that only count in groups; None where that moves no rule."""
+        family = self.encoding.family
+        first, second = self.encoding.tables
+        in_groups = grouped(first, family), grouped(second, family)
+        return None if in_groups[0] is first and in_groups[1] is second else self._encode(*in_groups)
+
+    def by_parts(self) -> Iterator[Encoding]:
+        """The tables in each form that avoids the product of the fields, the likeliest first."""
+        for encoding in (self.cut, self.cut_second):
+            if encoding is not None:
+                yield encoding
+        if self.in_groups is not None:
+            yield self.in_groups
+
+    @cached_property
     def merged(self) -> list[MergedClasses]:
         """Classes that read the rules alike: in turn, until all are proved."""
-        encoding, family = self.encoding, self.encoding.family
-        first, second = encoding.tables
-        in_groups = grouped(first, family), grouped(second, family)
-        if in_groups[0] is first and in_groups[1] is second:
-            return [self._merged(encoding)]
-        as_written = self._merged(encoding, only_lists=True)
+        if self.in_groups is None:
+            return [self._merged(self.encoding)]
+        as_written = self._merged(self.encoding, only_lists=True)
         parts = [] if self.cut is None else [self._merged(self.cut)]
-        return [as_written, *parts, self._merged(self._encode(*in_groups))]
+        return [as_written, *parts, self._merged(self.in_groups)]
 
     def _encode(self, first: Table, second: Table) -> Encoding:
         encoding = self.encoding
@@ -260,7 +280,7 @@ class AtOnce:
 
 
 class Parts:
-    """All chains of a table as one backend reads them, the first program cut into parts.
+    """All chains of a table as one backend reads them, the programs cut into parts or put in groups.
 
     They are equal together or not at all: a memory has the same partner in all of them.
     """
@@ -271,11 +291,13 @@ class Parts:
     @cached_property
     def regions(self) -> int | None:
         """The number of regions compared if all chains are equal; None if that is not shown."""
-        cut = self.at_once.cut
-        if cut is None:
-            return None
+        return next(
+            (found for found in map(self._regions, self.at_once.by_parts()) if found is not None), None
+        )
+
+    def _regions(self, encoding: Encoding) -> int | None:
         tables = TableProver(
-            cut.tables, cut.read_by(self.backend), self.at_once.question, self.at_once.deadline
+            encoding.tables, encoding.read_by(self.backend), self.at_once.question, self.at_once.deadline
         )
         for chain in self.at_once.chains:
             for packets in tables.classes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import re
@@ -27,6 +28,7 @@ from hitables.simulate.interpreter import Interpreter
 from hitables.sources.known import by_map
 from hitables.sources.map_file import read_map
 from hitables.verify import exact
+from hitables.verify.diff import changes
 from hitables.verify.question import Difference, Equal, Question
 
 pytestmark = pytest.mark.engine
@@ -80,6 +82,24 @@ def test_the_order_in_which_hosts_are_counted_is_no_difference() -> None:
     by_address = read(text([*lines[::2], *lines[1::2], *VERDICTS]))
     for pair in ((by_host, by_address), (by_address, by_host)):
         assert isinstance(exact.check(*pair, Question()), Equal)
+
+
+def test_beside_a_memory_the_order_is_no_difference_either() -> None:
+    """By the product of the addresses each of these takes minutes."""
+    lines = hosts("FORWARD", 500)
+    source = text([LIMIT, *lines, *VERDICTS])
+    by_host, printed = read(source), read(hitables.compile(source).text)
+    by_address = read(text([LIMIT, *lines[::2], *lines[1::2], *VERDICTS]))
+    for pair in itertools.permutations((by_host, by_address, printed), 2):
+        assert isinstance(exact.check(*pair, Question(timeout=20)), Equal)
+
+
+def test_diff_does_not_walk_through_the_product_of_addresses() -> None:
+    before = read(text([LIMIT, *hosts("FORWARD", 1000), *VERDICTS]))
+    after = read(hitables.compile(write(before)).text)
+    for pair in ((before, after), (after, before)):
+        found = changes(*pair, Question(timeout=20), tell=lambda _: None)
+        assert found.complete and not found.regions
 
 
 def test_a_host_that_is_counted_twice_is_a_difference() -> None:
