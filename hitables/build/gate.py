@@ -28,8 +28,8 @@ def gated(boxes: Boxes, max_nesting: int) -> Tree | None:
     rules = len(boxes.final)
     node: list[tuple[int, ...]] = []
     edge = np.zeros(2 * len(tests), EDGE)
-    size = sum(1 if _negated(boxes.axes[at]) else 2 for at, _ in tests)
-    nothing = size + 1  # behind the tests and the list: a leaf without rules
+    # The nodes: the tests, then the list, then a leaf without rules for packets that are turned away.
+    nothing = sum(1 if _negated(boxes.axes[at]) else 2 for at, _ in tests) + 1
     for number, (at, (low, high)) in enumerate(tests):
         axis, here = boxes.axes[at], len(node)
         negated = _negated(axis)

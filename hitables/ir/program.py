@@ -100,7 +100,7 @@ class Table:
         return self._entered
 
     def is_acyclic(self) -> bool:
-        """Whether no chain leads back to itself, be it reached by packets or not."""
+        """Whether no chain leads back to itself; chains that no packet reaches count, too."""
         if self._acyclic is None:
             object.__setattr__(self, "_acyclic", is_acyclic(self.entered()))
         return bool(self._acyclic)
