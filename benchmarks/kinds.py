@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from random import Random
 
 import numpy as np
 
@@ -42,6 +43,20 @@ def host(n: int, net: str = "10.20") -> str:
 
 def port(n: int) -> int:
     return 1024 + 7 * n
+
+
+def anywhere(n: int) -> str:
+    """A host of its own network."""
+    drawn = Random(n)
+    return (
+        f"{drawn.randrange(1, 224)}.{drawn.randrange(256)}.{drawn.randrange(256)}.{drawn.randrange(1, 255)}"
+    )
+
+
+def tap(n: int) -> str:
+    """The port of a bridge, as OpenStack names it."""
+    drawn = Random(n)
+    return f"tap{drawn.getrandbits(32):08x}-{drawn.getrandbits(8):02x}"
 
 
 # By name: the table, the chain, and the rules that the number n stands for, without "-A CHAIN".
@@ -76,6 +91,19 @@ KINDS: dict[str, tuple[str, str, Callable[[int], Sequence[str]]]] = {
     "ports of a bridge": ("filter", "FORWARD", lambda n: [
         f"-m physdev --physdev-in tap{n} -j ACCEPT",
         f"-m physdev --physdev-out tap{n} --physdev-is-bridged -j DROP"]),
+    "security groups": ("filter", "FORWARD", lambda n: [
+        f"-m physdev --physdev-out {tap(n)} --physdev-is-bridged -j DROP",
+        f"-m physdev --physdev-in {tap(n)} --physdev-is-bridged -j DROP"]),
+    "hosts blocked both ways": ("filter", "FORWARD", lambda n: [
+        f"-s {anywhere(n)} -j DROP", f"-d {anywhere(n)} -j DROP"]),
+    "hosts logged both ways": ("filter", "FORWARD", lambda n: [
+        f"-s {anywhere(n)} -j LOG", f"-d {anywhere(n)} -j LOG"]),
+    "ports both ways": ("filter", "FORWARD", lambda n: [
+        f"-p tcp --dport {port(n)} -j ACCEPT", f"-p tcp --sport {port(n)} -j ACCEPT"]),
+    "hosts, then ports": ("filter", "FORWARD", lambda n: [
+        f"-s {anywhere(n)} -j DROP" if n < COUNT // 2 else f"-p tcp --dport {port(n)} -j ACCEPT"]),
+    "interfaces in, then out": ("filter", "FORWARD", lambda n: [
+        f"-i ppp{n} -j ACCEPT" if n < COUNT // 2 else f"-o ppp{n - COUNT // 2} -j DROP"]),
     "strings of DNS": ("filter", "FORWARD", lambda n: [
         f"-p udp --dport 53 -m string --hex-string |{n:08x}| --algo bm -j DROP"]),
     "owners": ("filter", "OUTPUT", lambda n: [f"-o eth0 -m owner --uid-owner {1000 + 2 * n} -j REJECT"]),

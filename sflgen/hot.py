@@ -99,7 +99,7 @@ def _chosen(
         program.family,
     )  # fmt: skip
     counts = weights.counts[chain_id][: len(rules)]
-    search = HotSearch(weights.packets.get(chain_id), counts, options, compiler.each_backend)
+    search = HotSearch(weights.packets.get(chain_id), counts, options, compiler.trees.each_backend)
     return search.best_before(rules, boxes, costs)
 
 

@@ -10,7 +10,7 @@ Invariant: boxes are in the order of their rules, and arrays have the types and 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -116,6 +116,25 @@ class Boxes:
         """The same boxes with other prices, and with *reorder* in place of their own unless it is None."""
         reorder = self.reorder if reorder is None else reorder
         return Boxes(self.axes, self.low, self.high, self.rule, self.final, self.weight, reorder, prices)
+
+    def of_rules(self, rules: Sequence[int]) -> Boxes:
+        """The boxes of some rules, ascending, which are numbered from 0."""
+        chosen = np.asarray(rules, np.intp)
+        number = np.full(len(self.final), -1, np.int32)
+        number[chosen] = np.arange(len(chosen))
+        own = number[self.rule] >= 0
+        prices = self.prices
+        if prices is not None:
+            prices = replace(
+                prices,
+                missed=prices.missed[chosen],
+                holds=prices.holds[chosen],
+                taken=prices.taken[chosen],
+            )
+        return Boxes(
+            self.axes, self.low[own], self.high[own], number[self.rule[own]],
+            self.final[chosen], self.weight[chosen], self.reorder[chosen], prices,
+        )  # fmt: skip
 
     def tree_input(self) -> TreeInput:
         """The boxes and prices as the tree builders of the engine read them."""

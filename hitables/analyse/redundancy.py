@@ -34,6 +34,7 @@ __all__ = ["WHY_TEXT", "Simplified", "Why", "acting", "simplify"]
 MOST_PIECES, MOST_PREDICATES = 32, 48
 # A prefix of more bits is specific; rules with it form a group (core/c/tree/shape_groups.c).
 SPECIFIC = 7
+_KINDS = (Field.SRC, Field.DST, Field.IIF, Field.OIF, Field.PHYSIN, Field.PHYSOUT)
 
 
 WHY_TEXT = {Why.STAYS: "", Why.NEVER: "never matches", Why.NOTHING: "changes nothing"}
@@ -100,20 +101,21 @@ def _readings(
 
 
 def _groupings(rules: Sequence[Rule]) -> Iterable[npt.NDArray[np.uint8]]:
-    """The group of each rule by its specific address: first the destination counts first, then the source."""
-    by_match: dict[int, tuple[bool, bool]] = {}
+    """The group of each rule by a field in which it is specific: of two fields either counts first."""
+    by_match: dict[int, tuple[bool, ...]] = {}
     rows = []
     for rule in rules:
-        specific = [False, False]
+        specific = [False] * len(_KINDS)
         for match in rule.matches:
             if id(match) not in by_match:
-                by_match[id(match)] = _is_specific(match, Field.SRC), _is_specific(match, Field.DST)
-            src, dst = by_match[id(match)]
-            specific = [specific[0] or src, specific[1] or dst]
+                by_match[id(match)] = tuple(_is_specific(match, field) for field in _KINDS)
+            specific = list(map(bool.__or__, specific, by_match[id(match)]))
         rows.append(specific)
-    by_source, by_destination = np.array(rows, bool).reshape(len(rules), 2).T
-    yield np.where(by_destination, 0, np.where(by_source, 1, 2)).astype(np.uint8)
-    yield np.where(by_source, 0, np.where(by_destination, 1, 2)).astype(np.uint8)
+    columns = dict(zip(_KINDS, np.array(rows, bool).reshape(len(rules), len(_KINDS)).T, strict=True))
+    for one, two in ((Field.DST, Field.SRC), (Field.PHYSOUT, Field.PHYSIN), (Field.OIF, Field.IIF)):
+        if one is Field.DST or (columns[one].any() and columns[two].any()):
+            yield np.where(columns[one], 0, np.where(columns[two], 1, 2)).astype(np.uint8)
+            yield np.where(columns[two], 0, np.where(columns[one], 1, 2)).astype(np.uint8)
 
 
 def _is_specific(match: Match, field: Field) -> bool:

@@ -76,6 +76,7 @@ class Tree:
     entry       the rule of each entry; -1 where its step has none
     step, link  what each entry does (Step), and the node that it leads to; a tree of one group has RULE only
     peak        bytes that building it took
+    longest     most rules that a packet reads, where that is known better than by adding up; 0: it is not
     """
 
     boxes: Boxes
@@ -86,6 +87,7 @@ class Tree:
     link: npt.NDArray[np.uint32] = field(repr=False)
     root: int = 0
     peak: int = 0
+    longest: int = 0
 
     def __len__(self) -> int:
         return len(self.node)
@@ -109,7 +111,7 @@ class Tree:
 
     def in_groups(self) -> bool:
         """Whether several trees, one per group, share the rules and call each other."""
-        return bool(np.isin(self.step, (Step.SEND, Step.ASK, Step.CALL)).any())
+        return bool(np.isin(self.step, (Step.SEND, Step.ASK, Step.CALL, Step.MEET)).any())
 
     def printed_rules(self) -> int:
         """Rules that the tree prints as: its entries, and one per decision (n - 1 for CUTS of n edges)."""
@@ -126,7 +128,7 @@ class Tree:
 
     def longest_read(self) -> int:
         """An upper bound of the rules that a packet reads; the rules of all called trees are added up."""
-        return self._depths[1]
+        return self.longest or self._depths[1]
 
     @property
     def _depths(self) -> tuple[int, int]:

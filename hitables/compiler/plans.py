@@ -13,6 +13,7 @@ import numpy.typing as npt
 from ..build.grow import SIZE_PENALTY
 from ..emit.chain_writer import WrittenChains
 from ..emit.jumps import Segment
+from ..ir.arrangement import Arrangement
 from ..ir.program import Chain
 from .hot import HotRules
 
@@ -63,12 +64,19 @@ class Grown:
 class List:
     """Rules that do what a chain does, and the weight of each.
 
-    cuts  where groups of rules that only count begin and end (ir/counting.py)
+    arrangement  the parts that it is read in (ir/arrangement.py); None: it is read as it is
+    simplified   it lacks rules of the chain, or has them in another order
     """
 
     chain: Chain
     weights: list[float]
-    cuts: tuple[int, ...] = ()
+    arrangement: Arrangement | None = None
+    simplified: bool = False
+
+    @property
+    def cuts(self) -> tuple[int, ...]:
+        """Where its parts begin and end."""
+        return () if self.arrangement is None else self.arrangement.cuts
 
 
 @dataclass(slots=True)
@@ -92,6 +100,11 @@ class Plan:
         return replace(
             self, written=WrittenChains(rules, self.written.chains), size=self.size + len(hot.rules), hot=hot
         )
+
+    @property
+    def read(self) -> float:
+        """The mean of rules read by packets of its rules."""
+        return float(self.grown.total[1, 0]) / len(self.listed.chain.rules)
 
     @property
     def cost(self) -> tuple[float, int]:

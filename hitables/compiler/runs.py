@@ -4,7 +4,8 @@ It is cut at its jumps to chains of other programs (--leave).  The program that 
 for it in this chain, and delete it by its text.  So the jump stays there, and trees stand around it: one that
 is called (-j) over each long run of rules before the last jump, from which packets come back to the next rule
 of the chain; and those behind it, as in any chain.  A rule that leaves the chain (RETURN, -g) cannot be in a
-tree that is called.  Groups of rules that only count (ir/counting.py) have such trees, too.
+tree that is called.  The parts of a list (ir/arrangement.py) have such trees, too; a part behind the last
+jump whose rules leave the chain has one that goes on to the next part.
 
 Invariant: the runs, one behind the other, are the rules of the chain.  Nothing is relied on here of what the
 rules of other programs do; what they may write is the business of analyse.reorderable and of the proof.
@@ -26,7 +27,7 @@ class Place(enum.Enum):
 
     CHAIN = "in the chain, one by one"
     CALLED = "in a tree that the chain calls"
-    REST = "in a tree that is the rest of the chain, if it is long enough"
+    REST = "in a tree that goes on to the rest of the chain, if there is any"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,29 +43,38 @@ def runs_of(
 ) -> list[Run]:
     """The runs of *rules*; with *calls* False all rules up to the last jump are read in the chain.
 
-    *cuts*: where a run ends in any case, ascending.  Rules before the last of them are as before a jump.
+    *cuts*: where a run ends in any case, ascending.
     """
     jumps = [at for at, rule in enumerate(rules) if rule.enters and is_foreign(rule.enters, patterns)]
-    fixed = max(jumps[-1] + 1 if jumps else 0, cuts[-1] if cuts else 0)
+    last_jump = jumps[-1] + 1 if jumps else 0
     runs: list[Run] = []
+    start = 0
+    for end in sorted({last_jump, *cuts} - {0}):
+        part = rules[start:end]
+        if start >= last_jump and len(part) >= min_length and any(map(leaves_chain, part)):
+            runs.append(Run(list(part), Place.REST))
+        else:
+            _add_before(runs, part, [at - start for at in jumps], min_length if calls else len(rules) + 1)
+        start = end
+    return [*runs, *(Run(run, Place.REST) for run in _cut_at_memory(rules[start:]))]
+
+
+def _add_before(runs: list[Run], rules: Sequence[Rule], jumps: Sequence[int], min_length: int) -> None:
+    """Add *rules*, which others of the chain follow, with its *jumps* to chains of other programs."""
     waiting: list[Rule] = []
 
     def flush() -> None:
         if waiting:
-            place = Place.CALLED if calls and len(waiting) >= min_length else Place.CHAIN
-            _add(runs, waiting, place)
+            _add(runs, waiting, Place.CALLED if len(waiting) >= min_length else Place.CHAIN)
             waiting.clear()
 
-    for at, rule in enumerate(rules[:fixed]):
-        if at in cuts:
-            flush()
+    for at, rule in enumerate(rules):
         if at in jumps or leaves_chain(rule):
             flush()
             _add(runs, [rule], Place.CHAIN)
         else:
             waiting.append(rule)
     flush()
-    return [*runs, *(Run(run, Place.REST) for run in _cut_at_memory(rules[fixed:]))]
 
 
 def _add(runs: list[Run], rules: Sequence[Rule], place: Place) -> None:

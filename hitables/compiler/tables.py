@@ -9,7 +9,7 @@ Invariant: a chain whose report gives a reason (*why*) is printed without a tree
 
 from __future__ import annotations
 
-import time
+import functools
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -18,60 +18,40 @@ from pathlib import PurePath
 import numpy as np
 import numpy.typing as npt
 
-from ..analyse.boxes import Boxes, Cut, Prices, Reorder
+from ..analyse.boxes import Reorder
 from ..analyse.callgraph import Levels, deciding, graph, writes
 from ..analyse.redundancy import WHY_TEXT, Why, simplify
 from ..analyse.reorderable import reorderability
 from ..analyse.rule_boxes import BoxReader
 from ..analyse.weights import Weights
-from ..build.expected_cost import means, passing, read_in_turn
-from ..build.gate import gated
+from ..build.expected_cost import means, read_in_turn
 from ..build.grow import grow
-from ..build.tree import Tree, unsplit
 from ..costs.profile import default
-from ..costs.tree_prices import EVEN_WHEN_CROWDED, Priced, nanoseconds, prices
+from ..costs.tree_prices import Priced
 from ..emit.chain_writer import Names
 from ..emit.jumps import Segment, any_memory, leaves_chain, read_through_xtables, write_segments
 from ..emit.leaf_matches import Forms
 from ..emit.sourcemap import Gone
 from ..errors import HitablesError
+from ..ir.arrangement import Arrangement, arranged
 from ..ir.choices import Malformed, backends_of
 from ..ir.counting import regrouped
-from ..ir.packet import Backend
+from ..ir.crossing import Crossing
 from ..ir.program import Chain, Program, Table
-from ..ir.rule import Kind, Match, Rule
+from ..ir.rule import Kind
 from .hot import HotSearch
 from .hot_costs import HotCosts
 from .options import NESTING, NOT_ASKED, Options
 from .plans import Grown, List, Plan
 from .policy_returns import by_policy
 from .result import ChainReport, Fault, left_alone
+from .run_trees import GATED, RunTrees
 from .runs import Place, Run, runs_of, too_short
 
 Floats = npt.NDArray[np.float64]
-# In chains of more boxes, neither a tree of whole names nor one for other prices is tried besides: it would
-# cost as much time again.
-FEW_BOXES = 2000
-# Why a tree has one part, the whole list: it turns away packets of no rule.
-GATED = "its packets read the list, others do not"
-# The share by which packets of the rules may read more, if packets of no rule then read little.
-GATE_SHARE = 0.05
-# The share of the budget beyond which a tree was cut short; then another is tried, however many boxes.
-CROWDED = 0.9
 
-
-def _with_whole_names(boxes: Boxes) -> list[Boxes]:
-    """The boxes with interfaces cut by whole names, if they are cut by beginnings of names.
-
-    Of few names a tree of whole names may be the cheaper one, which a search by single cuts does not see.
-    """
-    if all(axis.cut is not Cut.NAME for axis in boxes.axes) or len(boxes.rule) > FEW_BOXES:
-        return []
-    axes = [replace(axis, cut=Cut.SPELT_NAME) if axis.cut is Cut.NAME else axis for axis in boxes.axes]
-    whole = Boxes(
-        axes, boxes.low, boxes.high, boxes.rule, boxes.final, boxes.weight, boxes.reorder, boxes.prices
-    )
-    return [whole]
+# The share by which packets of the rules may cost more where kinds of rules are told apart.
+TOLD_SHARE = 0.15
 
 
 class TableCompiler:
@@ -103,9 +83,9 @@ class TableCompiler:
         self.reports: dict[str, ChainReport] = {}
         self.gone: list[Gone] = []
         self.keep = keep
-        self.spent = 0.0
         self.costs = options.costs or default()
         self.backends = backends_of(options.backend)
+        self.trees = RunTrees(options, self.family, self.costs, self.backends)
         for backend in self.backends:
             self.costs.of(backend)  # a profile without its figures is an error even if no chain is compiled
 
@@ -162,7 +142,7 @@ class TableCompiler:
             lists = self.simplified(chain)
             why = why or self.why_not(lists[0].chain)
         if not why:
-            why = self.grow(chain, [*lists, *self.regrouped(lists[0])])
+            why = self.grow(chain, lists)
         if why:
             remaining = lists[0].chain
             self.written[chain.name] = (remaining, [])
@@ -192,23 +172,25 @@ class TableCompiler:
         lists = []
         for order in orders:
             rules = tuple(chain.rules[at] for at in order)
-            lists.append(List(chain.with_rules(rules), [weights[at] / mean for at in order]))
+            own = [weights[at] / mean for at in order]
+            is_other = order != list(range(len(chain.rules)))
+            lists.append(List(chain.with_rules(rules), own, simplified=is_other))
         return lists
 
-    def regrouped(self, listed: List) -> list[List]:
-        """The list with its rules that only count in another order, if a tree may gain by that."""
-        other = regrouped(listed.chain.rules, self.family) if self.options.before_jumps else None
-        if other is None:
-            return []
-        rules = tuple(listed.chain.rules[at] for at in other.order)
-        return [List(listed.chain.with_rules(rules), [listed.weights[at] for at in other.order], other.cuts)]
+    def arranged(self, chain: Chain) -> Arrangement | None:
+        """How *chain* may be read in parts."""
+        if not self.options.before_jumps:
+            return None
+        exact = self.options.malformed is Malformed.EXACT
+        return arranged(chain, self.table, self.family, exact=exact)
 
     def grow(self, chain: Chain, lists: Sequence[List]) -> str:
         """Write the cheapest tree over one of *lists*, which all do what *chain* does.
 
-        Returns the reason when the chain is better left as it is, else "".
+        The first of them is tried in parts, too.  Returns the reason when the chain is better left as it is,
+        else "".
         """
-        options, spent_before, names = self.options, self.spent, self.names.count
+        options, spent_before, names = self.options, self.trees.spent, self.names.count
         best: Plan | None = None
         why = ""
         for each in lists:
@@ -218,6 +200,8 @@ class TableCompiler:
                 why = why or plan
             elif best is None or plan.cost < best.cost:
                 best = plan
+        if len(lists[0].chain.rules) == len(chain.rules):
+            best = self.in_parts(lists[0], best, names)
         if best is None:
             self.names.count = names
             return why
@@ -245,7 +229,7 @@ class TableCompiler:
             grown.longest,
             self.levels.nesting[chain.name],
             "",
-            self.spent - spent_before,
+            self.trees.spent - spent_before,
             dict(zip(backends, ns_before, strict=True)),
             dict(zip(backends, ns_after, strict=True)),
             count - stay,
@@ -256,12 +240,40 @@ class TableCompiler:
         )
         return ""
 
+    def in_parts(self, listed: List, best: Plan | None, names: int) -> Plan | None:
+        """*best*, or the plan of the list in parts where that is cheaper."""
+        is_good = best is not None and best.read <= self.trees.FEW_READ
+        if is_good and regrouped(listed.chain.rules, self.family) is None:
+            return best
+        other = self.arranged(listed.chain)
+        if other is None or not other.cuts:
+            return best
+        rules = tuple(listed.chain.rules[at] for at in other.order)
+        weights = [listed.weights[at] for at in other.order]
+        self.names.count = names
+        plan = self.plan(List(listed.chain.with_rules(rules), weights, other))
+        if isinstance(plan, str):
+            return best
+        if best is None or plan.cost < best.cost:
+            return plan
+        # Packets of none of its rules read far less where kinds are told apart.
+        may_cost = (1 + TOLD_SHARE) * best.cost[0]
+        return plan if other.crossings and plan.read < best.read and plan.cost[0] < may_cost else best
+
+    def crossing(self, listed: List, start: int, end: int) -> Crossing | None:
+        """The kinds of the rules of *listed* from *start* to *end*, if they are to be told apart."""
+        other = listed.arrangement
+        if other is None and (start, end) == (0, len(listed.chain.rules)) and not listed.simplified:
+            other = self.arranged(listed.chain)
+            other = None if other is None or other.cuts else other
+        return None if other is None else other.crossing(start, end)
+
     def with_hot(self, chain: Chain, plan: Plan, traffic: Weights, names: int) -> Plan:
         """*plan* with the hot rules that pay, grown for the packets that they leave where that is cheaper."""
         place = self.table.name, chain.name
         count_of = dict(zip(map(id, chain.rules), traffic.counts.get(place, ()), strict=False))
         counts = [count_of.get(id(rule), 0.0) for rule in plan.listed.chain.rules]
-        search = HotSearch(traffic.packets.get(place), counts, self.options, self.each_backend)
+        search = HotSearch(traffic.packets.get(place), counts, self.options, self.trees.each_backend)
 
         def best(plan: Plan) -> Plan:
             of_table = self.costs, self.backends, self.family
@@ -274,7 +286,8 @@ class TableCompiler:
             return plan
         left = first.hot.left_of(counts, plan.fixed)
         self.names.count = names
-        again = self.plan(List(plan.listed.chain, Weights(traffic.source, {place: tuple(left)}).of(*place)))
+        weights = Weights(traffic.source, {place: tuple(left)}).of(*place)
+        again = self.plan(replace(plan.listed, weights=weights))
         if isinstance(again, str):
             return first
         second = best(again)
@@ -288,7 +301,7 @@ class TableCompiler:
         """Mean rules read, and mean cost per backend, of packets of the chain's rules before compiling."""
         reader = self.box_reader()
         boxes = reader.boxes(chain.rules, self.writes, self.weights(chain))
-        each = self.each_backend(Priced(chain.rules, boxes.axes, self.family))
+        each = self.trees.each_backend(Priced(chain.rules, boxes.axes, self.family))
         # Any tree gives the first rule that matches; this one is built fastest.
         tree = grow(boxes, algorithm="bisect", budget=2 * len(chain.rules))
         return means(boxes, [tree], each)[0, :, 0]
@@ -360,7 +373,10 @@ class TableCompiler:
                 boxes.reorder[[read_through_xtables(rule) for rule in run]] |= np.uint8(Reorder.DROPS)
             tree = None
             if len(run) >= options.min_length and boxes.axes and room >= 1:
-                tree, mean, why = self.tree(run, boxes, room, len(run) + spare, calls=int(is_called))
+                crossing = functools.partial(self.crossing, listed, here.start, here.stop)
+                tree, mean, why = self.trees.tree(
+                    run, boxes, room, len(run) + spare, int(is_called), crossing
+                )
                 grown.why = why or grown.why
                 grown.gated |= why == GATED
             if tree is not None:
@@ -372,18 +388,18 @@ class TableCompiler:
                 longest = tree.longest_read() + is_called
             else:
                 position = np.average(np.arange(len(run)) + 1.0, weights=boxes.weight)
-                priced = self.each_backend(Priced(run, boxes.axes, self.family))
+                priced = self.trees.each_backend(Priced(run, boxes.axes, self.family))
                 in_line = [position, *(read_in_turn(each, boxes.weight) for each in priced)]
                 mean, longest = np.array([in_line, in_line]), len(run)
             others_pass = at + 1 < len(runs) or grown.open > 0
-            through = self.passing(run, boxes, tree, int(is_called)) if others_pass else None
+            through = self.trees.passing(run, boxes, tree, int(is_called)) if others_pass else None
             grown.add(boxes.weight, mean, longest, through, ends)
             exact = options.malformed is Malformed.EXACT
             patient = (lambda match: not reader.may_drop(match)) if exact else (lambda match: True)
             forms = Forms(
                 native=options.backend != "legacy",
                 written=frozenset(reader.dirty),
-                cost=self.cost_of_miss,
+                cost=self.trees.cost_of_miss,
                 early=patient,
             )
             # The proof of groups identifies copies of a rule by their text (verify/group_lists.py); with
@@ -401,88 +417,6 @@ class TableCompiler:
     def box_reader(self) -> BoxReader:
         nft = self.options.backend != "legacy"
         return BoxReader(self.family, nft=nft, malformed=self.options.malformed, deciding=self.deciding)
-
-    def cost_of_miss(self, match: Match) -> float:
-        """The cost of the match for a packet that it does not match."""
-        return sum(self.costs.match(match, backend, self.family).miss for backend in self.backends)
-
-    def tree(
-        self, run: Sequence[Rule], boxes: Boxes, nesting: int, budget: int, calls: int = 0
-    ) -> tuple[Tree | None, Floats, str]:
-        """A tree over *run* or None; what its packets read before and after; and why it is not a better one.
-
-        *calls*: rules that packets read before they are in the tree.
-        """
-        priced = Priced(run, boxes.axes, self.family)
-        boxes.prices = prices(priced, self.costs, self.backends)
-        each = self.each_backend(priced)
-        trees = [self.grow_tree(variant, nesting, budget) for variant in (boxes, *_with_whole_names(boxes))]
-        unsure = len(boxes.rule) <= FEW_BOXES or trees[0].printed_rules() > CROWDED * budget
-        if Backend.NFT in self.backends and unsure:
-            crowded = prices(priced, self.costs, self.backends, EVEN_WHEN_CROWDED)
-            trees.append(self.grow_tree(boxes.priced(crowded), nesting, budget))
-        found = means(boxes, trees, each)
-        best = int(found[:, 1:, 1].sum(axis=1).argmin())
-        read, *costs = found[best]
-        read[1] += calls
-        why = "" if read[1] < read[0] else "a tree would not read fewer rules"
-        for backend, (before, after) in zip(self.backends, costs, strict=True):
-            if not why and after >= before:
-                why = f"a tree would not cost less: {after:.0f} ns in {backend.value}, the list {before:.0f}"
-        if not why:
-            return trees[best], found[best].T, ""
-        return self.gated(run, boxes, nesting, calls) or (None, found[best].T, why)
-
-    def gated(
-        self, run: Sequence[Rule], boxes: Boxes, nesting: int, calls: int
-    ) -> tuple[Tree, Floats, str] | None:
-        """As `tree`, but for as many packets of no rule as of its rules: tests that turn away the former.
-
-        None if packets of its rules would read or cost more than GATE_SHARE more, or the others more than
-        half as much as in the list.
-        """
-        tree = gated(boxes, nesting) if len(run) >= 1 / GATE_SHARE else None
-        others = None if tree is None else self.passing(run, boxes, tree, calls)
-        if tree is None or others is None:
-            return None
-        own = means(boxes, [tree], self.each_backend(Priced(run, boxes.axes, self.family)))[0].T
-        own[1, 0] += calls
-        if (own[1] > (1 + GATE_SHARE) * own[0]).any() or (others[1] > others[0] / 2).any():
-            return None
-        return tree, (own + others) / 2, GATED
-
-    def passing(self, run: Sequence[Rule], boxes: Boxes, tree: Tree | None, calls: int) -> Floats | None:
-        """What packets that *run* does not decide read in it, before and after; None where that is not known.
-
-        *calls*: as for `tree`.
-        """
-        if not boxes.axes:
-            return None
-        found = passing(
-            boxes, tree or unsplit(boxes), self.each_backend(Priced(run, boxes.axes, self.family))
-        )
-        if found is None:
-            return None
-        found[0, 1] += calls if tree else 0
-        return found.T
-
-    def grow_tree(self, boxes: Boxes, nesting: int, budget: int) -> Tree:
-        options = self.options
-        started = time.process_time()
-        tree = grow(
-            boxes,
-            algorithm=options.algorithm,
-            leaf_size=options.leaf_size,
-            spfac=options.spfac,
-            max_nesting=nesting,
-            budget=budget,
-            effort=options.effort,
-        )
-        self.spent += time.process_time() - started
-        return tree
-
-    def each_backend(self, priced: Priced) -> list[Prices]:
-        return [nanoseconds(priced, self.costs, each) for each in self.backends]
 
     def run(self) -> tuple[Table, dict[tuple[str, str], str]]:
         """The compiled table, and the chain that each new chain was made for."""

@@ -60,7 +60,7 @@ class Reorder(enum.IntFlag):
 
 
 class Step(enum.IntEnum):
-    """What an entry of a node does with its rule; SEND, ASK, CALL and GO lead to a node."""
+    """What an entry of a node does with its rule; all but RULE and ACT lead to a node."""
 
     RULE = lib.TREE_RULE  # the rule
     SEND = lib.TREE_SEND  # packets that the rule matches go to the node
@@ -68,6 +68,7 @@ class Step(enum.IntEnum):
     CALL = lib.TREE_CALL  # every packet goes to the node, and returns
     GO = lib.TREE_GO  # every packet goes to the node
     ACT = lib.TREE_ACT  # the rule's action, for every packet
+    MEET = lib.TREE_MEET  # packets that the rule matches go to the node, where the rule is read again
 
 
 class NodeKind(enum.IntEnum):

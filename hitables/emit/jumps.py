@@ -27,11 +27,11 @@ from .tree_tests import guard, matches, test_words
 
 _PORTS = (Field.SPORT, Field.DPORT)
 # Used so often that the look-up of the attribute counts.
-_RULE, _ACT, _GO, _CALL, _SEND, _ASK = (
-    int(step) for step in (Step.RULE, Step.ACT, Step.GO, Step.CALL, Step.SEND, Step.ASK)
+_RULE, _ACT, _GO, _CALL, _SEND, _ASK, _MEET = (
+    int(step) for step in (Step.RULE, Step.ACT, Step.GO, Step.CALL, Step.SEND, Step.ASK, Step.MEET)
 )
 _ONCE, _LEAF, _PROTO, _SPLITTABLE = Role.ONCE, int(NodeKind.LEAF), Field.PROTO, int(Reorder.SPLITTABLE)
-_LEADING = (_SEND, _ASK, _CALL, _GO)
+_LEADING = (_SEND, _ASK, _CALL, _GO, _MEET)
 _CALLING = (_SEND, _ASK, _CALL)
 
 Pairs = tuple[tuple[int, int], ...]
@@ -270,7 +270,7 @@ class _Tree:
         if step == _ACT:
             return self.writer.copy(rule)._replace(matches=())
         chain = self.chain(link, known, guarded)
-        target = chain.goto if step in (_SEND, _GO) else chain.jump
+        target = chain.goto if step in (_SEND, _GO, _MEET) else chain.jump
         if step in (_GO, _CALL):
             return Rule((), target)
         matches = rule.matches

@@ -236,14 +236,14 @@ class AtOnce:
     def cut(self) -> Encoding | None:
         """The tables, with the first cut into the parts that the second calls."""
         first, second = self.encoding.tables
-        cut = with_called_parts(first, second, self.encoding.family)
+        cut = self._with_parts(first, second)
         return None if cut is None else self._encode(cut, second)
 
     @cached_property
     def cut_second(self) -> Encoding | None:
         """The tables, with the second cut into the parts that the first calls."""
         first, second = self.encoding.tables
-        cut = with_called_parts(second, first, self.encoding.family)
+        cut = self._with_parts(second, first)
         return None if cut is None else self._encode(first, cut)
 
     @cached_property
@@ -265,11 +265,15 @@ class AtOnce:
     @cached_property
     def merged(self) -> list[MergedClasses]:
         """Classes that read the rules alike: in turn, until all are proved."""
-        if self.in_groups is None:
+        if self.in_groups is None and self.cut is None:
             return [self._merged(self.encoding)]
         as_written = self._merged(self.encoding, only_lists=True)
         parts = [] if self.cut is None else [self._merged(self.cut)]
-        return [as_written, *parts, self._merged(self.in_groups)]
+        return [as_written, *parts, self._merged(self.in_groups or self.encoding)]
+
+    def _with_parts(self, first: Table, second: Table) -> Table | None:
+        exact = self.question.malformed is Malformed.EXACT
+        return with_called_parts(first, second, self.encoding.family, exact=exact)
 
     def _encode(self, first: Table, second: Table) -> Encoding:
         encoding = self.encoding

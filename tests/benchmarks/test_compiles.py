@@ -23,7 +23,7 @@ from benchmarks.firewalls import NAMES, STYLES, draw
 from benchmarks.shrink import shrink
 from hitables.build.grow import ALGORITHMS, EFFORTS
 from hitables.build.tree import Tree
-from hitables.compiler import tables
+from hitables.compiler import run_trees
 from hitables.compiler.options import NESTING, Options
 from hitables.compiler.pipeline import compile_text
 from hitables.ir.choices import Equivalence
@@ -180,7 +180,7 @@ def test_scheme_paper_with_equivalence_verdict_is_refused_as_stated() -> None:
 @pytest.fixture
 def spoilt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trees whose leaves list their rules in reverse."""
-    real = tables.grow
+    real = run_trees.grow
 
     def grow(boxes: Any, **options: Any) -> Tree:
         tree = real(boxes, **options)
@@ -190,7 +190,7 @@ def spoilt(monkeypatch: pytest.MonkeyPatch) -> None:
                 entry[first : first + entries] = entry[first : first + entries][::-1].copy()
         return dataclasses.replace(tree, entry=entry)
 
-    monkeypatch.setattr(tables, "grow", grow)
+    monkeypatch.setattr(run_trees, "grow", grow)
 
 
 @pytest.mark.injects_fault

@@ -210,7 +210,7 @@ def test_rules_in_groups_do_what_they_do_in_their_list(
     options = Options(backend=backend, malformed=malformed, max_expansion=20.0)
     text = crossing_text(random.Random(seed), family, 80, others)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hitables.compiler.tables.grow", functools.partial(grow, grouping=grouping))
+        patch.setattr("hitables.compiler.run_trees.grow", functools.partial(grow, grouping=grouping))
         before, after = compiled(text, options, family)
     assert_equal(before, after, options)
 

@@ -17,7 +17,7 @@ from support.scale import examples
 
 from benchmarks import decorations, public_sets
 from hitables import read, write
-from hitables.compiler import tables
+from hitables.compiler import run_trees
 from hitables.compiler.compile import compile_rules
 from hitables.compiler.options import Options
 from hitables.compiler.pipeline import compile_text
@@ -79,7 +79,7 @@ def test_groups_among_rules_of_every_kind_treat_every_packet_alike(
     before = read(crossing_text(random.Random(seed), chain).replace("-j REJECT", "-j DROP"))
     options = Options(backend=backend, malformed=malformed, leaf_size=2, min_length=3, max_expansion=50.0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tables, "grow", functools.partial(_grouped, grouping, tables.grow))
+        patch.setattr(run_trees, "grow", functools.partial(_grouped, grouping, run_trees.grow))
         after = read(write(compile_rules(before, options).program), family=before.family)
     assert_equal(before, after, options)
 
@@ -105,7 +105,7 @@ def test_rules_that_repeat_an_earlier_rule_are_in_no_tree(grouping: int) -> None
     before = f"*filter\n:FORWARD DROP [0:0]\n{chr(10).join(rules)}\nCOMMIT\n"
     options = Options(leaf_size=2, min_length=3, max_expansion=50.0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tables, "grow", functools.partial(_grouped, grouping, tables.grow))
+        patch.setattr(run_trees, "grow", functools.partial(_grouped, grouping, run_trees.grow))
         compiled = compile_text(before, options)
     assert not compiled.by_regions
     chains = compiled.program.table("filter").chains
@@ -122,7 +122,7 @@ def test_a_long_head_is_weighed_with_both_orders_of_groups(
     program = read(decorations.decorate(public_sets.verdicts_drawn("wustl/fw1_10K", shared), "head"))
     options = Options(backend=backend_choice("legacy"))
     chosen = _modelled(compile_rules(program, options))
-    monkeypatch.setattr(tables, "grow", functools.partial(_nth_grouping, 5, tables.grow))
+    monkeypatch.setattr(run_trees, "grow", functools.partial(_nth_grouping, 5, run_trees.grow))
     assert chosen <= _modelled(compile_rules(program, options))
 
 

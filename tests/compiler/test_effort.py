@@ -82,14 +82,14 @@ def test_every_builder_can_be_stopped(algorithm: str) -> None:
 
 INTERRUPTED_BUILD = """
 import os, signal, sys, threading
-import hitables.compiler.tables
+import hitables.compiler.run_trees
 from hitables.cli.main import main
 signal.signal(signal.SIGINT, signal.default_int_handler)  # where the tests run in the background it is ignored
-grow = hitables.compiler.tables.grow
+grow = hitables.compiler.run_trees.grow
 def interrupted(*given, **options):
     threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGINT)).start()
     return grow(*given, **options)
-hitables.compiler.tables.grow = interrupted
+hitables.compiler.run_trees.grow = interrupted
 main(sys.argv[1:])
 """
 

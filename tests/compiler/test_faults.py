@@ -22,7 +22,7 @@ from hitables.analyse.boxes import Boxes
 from hitables.build.tree import NodeKind, Step, Tree
 from hitables.cli.main import main
 from hitables.compiler import compile as compiling
-from hitables.compiler import pipeline, tables
+from hitables.compiler import pipeline, run_trees
 from hitables.compiler.options import Options
 from hitables.compiler.pipeline import compile_text
 from hitables.ir.fields import Family
@@ -98,13 +98,13 @@ def spoil(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """Spoil the trees over chains of so many rules (none named: all)."""
 
     def inject(wrong: Spoil, *counts: int) -> None:
-        real = tables.grow
+        real = run_trees.grow
 
         def grow(boxes: Boxes, **options: Any) -> Tree:
             tree = real(boxes, **options)
             return wrong(tree) if not counts or len(boxes.final) in counts else tree
 
-        monkeypatch.setattr(tables, "grow", grow)
+        monkeypatch.setattr(run_trees, "grow", grow)
 
     yield inject
 
@@ -303,12 +303,12 @@ def test_sflgen_init_with_a_wrong_tree_makes_no_state(
 
 def init_live(folder: str, backend: str) -> tuple[int, str]:
     """`sflgen init --live` with trees that are wrong, in the namespace that this runs in."""
-    real = tables.grow
-    tables.grow = lambda boxes, **options: misplaced(real(boxes, **options))
+    real = run_trees.grow
+    run_trees.grow = lambda boxes, **options: misplaced(real(boxes, **options))
     try:
         done = sflgen("init", "--live", "--backend", backend, "--state", folder)
     finally:
-        tables.grow = real
+        run_trees.grow = real
     return done.exit_code, done.stderr
 
 

@@ -19,7 +19,7 @@ from support.hitables_command import run
 from support.scale import examples
 
 import hitables
-from hitables.compiler import tables
+from hitables.compiler import run_trees
 from hitables.compiler.compile import compile_rules
 from hitables.compiler.options import Options
 from hitables.compiler.pipeline import Output
@@ -63,9 +63,9 @@ def in_groups(grouping: int, program: Program, options: Options) -> Program:
             more |= {"grouping": grouping, "size_penalty": 0.0}
         return plain_grow(boxes, **more)
 
-    plain_grow = tables.grow
+    plain_grow = run_trees.grow
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tables, "grow", functools.partial(grow))
+        patch.setattr(run_trees, "grow", functools.partial(grow))
         return read(write(compile_rules(program, options).program), family=program.family)
 
 

@@ -10,7 +10,7 @@ import pytest
 from support.crossing_text import crossing
 
 from hitables import read
-from hitables.compiler import tables
+from hitables.compiler import run_trees
 from hitables.compiler.compile import compile_rules
 from hitables.compiler.options import Options
 from hitables.compiler.pipeline import compile_text
@@ -143,7 +143,7 @@ def test_rules_that_cross_are_grouped_before_a_rule_that_cuts_the_chain_too(
     text = with_returns_that_are_limited(seed=6)
     options = Options(backend=backend, max_expansion=20.0)
     # One tree would be cheaper for so few rules.
-    monkeypatch.setattr(tables, "grow", functools.partial(tables.grow, grouping=1))
+    monkeypatch.setattr(run_trees, "grow", functools.partial(run_trees.grow, grouping=1))
     result = compile_text(text, options)
     (report,) = [each for each in result.reports if each.chain == "FORWARD"]
     assert report.read_after < report.read_before and report.after <= 20 * report.before

@@ -76,7 +76,7 @@ def test_rules_of_grouped_trees_are_deleted_in_place_too(seed: int) -> None:
 def test_the_call_of_a_version_is_deleted_with_the_copy_of_the_rule_behind_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("hitables.compiler.tables.grow", functools.partial(grow, grouping=1))
+    monkeypatch.setattr("hitables.compiler.run_trees.grow", functools.partial(grow, grouping=1))
     lines = crossing_text(random.Random(0), Family.IPV4, "FORWARD", 150, 0.0).splitlines()
     first = lines.index(next(line for line in lines if line.startswith("-A FORWARD")))
     lines[first + 150 : first + 152] = ["-A FORWARD -p 47 -j ACCEPT"]
@@ -243,7 +243,7 @@ def test_copies_are_found_in_a_state_read_from_files(tmp_path: Path) -> None:
 def test_a_jump_that_leads_the_packets_of_a_rule_to_others_is_deleted_in_its_place(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("hitables.compiler.tables.grow", functools.partial(grow, grouping=1))
+    monkeypatch.setattr("hitables.compiler.run_trees.grow", functools.partial(grow, grouping=1))
     jumps = 0
     for seed in range(4):
         text = crossing_text(random.Random(seed), Family.IPV4, "FORWARD", 150, 0.0)

@@ -51,7 +51,7 @@ OF_CHAINS = (
 def grouped() -> Iterator[None]:
     """Force groups where one tree may be cheaper."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hitables.compiler.tables.grow", functools.partial(grow, grouping=1))
+        patch.setattr("hitables.compiler.run_trees.grow", functools.partial(grow, grouping=1))
         yield
 
 

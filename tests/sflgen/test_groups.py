@@ -42,7 +42,7 @@ PREFERRED = [None, None, Strategy.GRAFT, Strategy.GRAFT, Strategy.OVERLAY]
 def grouped(request: pytest.FixtureRequest) -> Iterator[None]:
     """Force groups, in either order, where one tree may be cheaper."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hitables.compiler.tables.grow", functools.partial(grow, grouping=request.param))
+        patch.setattr("hitables.compiler.run_trees.grow", functools.partial(grow, grouping=request.param))
         yield
 
 

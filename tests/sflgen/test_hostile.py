@@ -130,7 +130,7 @@ def test_the_law_holds_after_any_sequence_of_updates(
 ) -> None:
     grouping = [None, None, 1, 2][seed % 4]
     if grouping is not None:
-        monkeypatch.setattr("hitables.compiler.tables.grow", functools.partial(grow, grouping=grouping))
+        monkeypatch.setattr("hitables.compiler.run_trees.grow", functools.partial(grow, grouping=grouping))
     run(seed, tmp_path / "st")
 
 

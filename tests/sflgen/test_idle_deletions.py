@@ -34,7 +34,7 @@ from sflgen.state import State
 @pytest.fixture(autouse=True)
 def _always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(idle_deletions, "WORTH_TRYING", 0)
-    monkeypatch.setattr("hitables.compiler.tables.grow", functools.partial(grow, grouping=1))
+    monkeypatch.setattr("hitables.compiler.run_trees.grow", functools.partial(grow, grouping=1))
 
 
 def grown(seed: int, family: Family, backend: str, other: float) -> State:

@@ -28,7 +28,7 @@ def text(rules: list[str], chain: str = "FORWARD") -> str:
 def parts(before: Program, after: Program) -> list[int]:
     """How many rules each added chain has."""
     first = before.table("filter")
-    cut = with_called_parts(first, after.table("filter"), Family.IPV4)
+    cut = with_called_parts(first, after.table("filter"), Family.IPV4, exact=False)
     return [] if cut is None else [len(chain.rules) for chain in cut.chains if chain.name not in first]
 
 

@@ -11,7 +11,7 @@ from support.by_lists import crossing_rules, proved_by_lists
 
 import hitables
 from hitables.build.grow import grow
-from hitables.compiler import tables
+from hitables.compiler import run_trees
 from hitables.compiler.compile import compile_rules
 from hitables.verify import exact, group_lists
 from hitables.verify.dead_rules import Boxes, CoverSearch
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.engine
 
 
 def in_groups(text: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(tables, "grow", partial(grow, grouping=1))
+    monkeypatch.setattr(run_trees, "grow", partial(grow, grouping=1))
     return hitables.write(compile_rules(hitables.read(text)).program)
 
 

@@ -16,7 +16,7 @@ from support.grouped_programs import EFFECT_SLIPS, EFFECTS, SLIPS, Grouping, lis
 import hitables
 from hitables.build.grow import grow
 from hitables.cli.main import main
-from hitables.compiler import tables
+from hitables.compiler import run_trees
 from hitables.compiler.compile import compile_rules
 from hitables.generate import rules as generated
 from hitables.generate import seed as seeds
@@ -387,7 +387,7 @@ def test_lists_prove_what_the_compiler_prints_with(kind: str, monkeypatch: pytes
         lines[first:first] = [":user - [0:0]", ":ends - [0:0]"]
     before = hitables.read("\n".join(lines) + "\n")
     # In groups, whatever tree is cheaper.
-    monkeypatch.setattr(tables, "grow", partial(grow, grouping=1))
+    monkeypatch.setattr(run_trees, "grow", partial(grow, grouping=1))
     after = compile_rules(before).program
     assert proved_by_lists(hitables.write(before), hitables.write(after), monkeypatch)
 

@@ -116,7 +116,8 @@ enum tree_step {
                  too */
     TREE_CALL, /* every packet goes there and returns */
     TREE_GO, /* every packet goes there */
-    TREE_ACT /* the target of its rule, for every packet */
+    TREE_ACT, /* the target of its rule, for every packet */
+    TREE_MEET /* go to node *link*, as SEND does, though the rule is read again there */
 };
 
 /* A node: entries, read in list order, then its decision.  TEST has two edges: the one that its rule

@@ -69,6 +69,12 @@ static const struct tree_edge *lookup_find(const struct tree_edge *edge, uint32_
     }
 }
 
+/* Whether an entry is printed with the tests of its rule. */
+static bool has_tests(enum tree_step step)
+{
+    return step <= TREE_ASK || step == TREE_MEET;
+}
+
 /* What an entry costs at the point; *matches*: the point lies in one of the rule's boxes. */
 static double entry_cost(const struct tree_boxes *in, enum tree_step step, uint32_t rule, uint32_t box,
                          const uint64_t *point, bool matches)
@@ -76,7 +82,7 @@ static double entry_cost(const struct tree_boxes *in, enum tree_step step, uint3
     const struct tree_costs *costs = in->costs;
     if (!costs)
         return 1;
-    double tests = step <= TREE_ASK ? cost_at(in, rule, box, point, matches) : 0;
+    double tests = has_tests(step) ? cost_at(in, rule, box, point, matches) : 0;
     if (!matches)
         return tests;
     switch (step) {
@@ -87,6 +93,7 @@ static double entry_cost(const struct tree_boxes *in, enum tree_step step, uint3
         return tests + costs->jump;
     case TREE_SEND:
     case TREE_GO:
+    case TREE_MEET:
         return tests + costs->go;
     case TREE_ACT:
         return costs->act;
@@ -124,7 +131,7 @@ static int32_t read_entries(struct tree_walk *w, const struct tree_node **next)
         int32_t rule = tree->entry[e];
         enum tree_step step = tree->step[e];
         w->reads++;
-        bool matches = step > TREE_ASK || rule_matches(w->in, w->first[rule], w->first[rule + 1], w->point);
+        bool matches = !has_tests(step) || rule_matches(w->in, w->first[rule], w->first[rule + 1], w->point);
         w->cost += entry_cost(w->in, step, (uint32_t)rule, rule < 0 ? 0 : w->first[rule], w->point, matches);
         if (!matches || (step <= TREE_SEND && w->in->free[rule] & TREE_PASSED))
             continue;

@@ -1,0 +1,182 @@
+"""A tree over rules of two kinds by turns, which packets are told apart for first (ir/crossing.py).
+
+Where each rule of the first kind decides its packets, a tree over that kind asks before each rule whether the
+packet matches one of the second kind, too; such packets read the list, and end there:
+
+    rules of the first kind:  matched     rules of the second kind:  matched     the list
+                                                                     others      that rule
+                              others      rules of the second kind
+
+Else the packet must not come back from the list to the rule, so a third tree reads the rules of the first
+kind for packets that match none of the second.
+
+Caller: compiler/tables.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from hitables.analyse.boxes import Boxes, Reorder
+from hitables.core.trees import EDGE, NODE, NodeKind, Step, TreeArrays, depths
+
+from .tree import Tree
+
+# Grows a tree over boxes with so much nesting, of at most so many printed rules.
+Grow = Callable[[Boxes, int, int], Tree]
+
+
+def apart(
+    boxes: Boxes, kinds: Sequence[Sequence[int]], max_nesting: int, budget: int, grow: Grow
+) -> Tree | None:
+    """The tree over *boxes* whose rules are of two *kinds*; None if nesting or budget do not allow it."""
+    # RETURN in the list that is asked would come back to the rule.
+    comes_back = (boxes.reorder & (Reorder.DEFERRABLE | Reorder.LATE)) == 0
+    for first, second in (kinds, kinds[::-1]) if not comes_back.any() else ():
+        own = np.asarray(first, np.intp)
+        if boxes.final[own].all() and (boxes.reorder[own] & Reorder.DEFERRABLE).all():
+            return _asking(boxes, (first, second), max_nesting, budget, grow)
+    return _telling(boxes, kinds, max_nesting, budget, grow)
+
+
+def _asking(
+    boxes: Boxes, kinds: Sequence[Sequence[int]], max_nesting: int, budget: int, grow: Grow
+) -> Tree | None:
+    """The tree where each rule of the first kind decides its packets."""
+    nesting, rules = max_nesting - 2, len(boxes.final)
+    # Each rule of the first kind is printed three times, each other thrice, too: in the list, by two trees.
+    grown = _grown(boxes, kinds, (nesting // 2, nesting - nesting // 2), budget - rules - len(kinds[0]), grow)
+    if grown is None:
+        return None
+    first, second = grown
+    parts = [first, second, second, _Pieces.list_of(rules)]
+    starts = _starts(parts)
+    parts[0] = first.then(starts[2] + second.root, asks=starts[1] + second.root)
+    parts[1] = second.telling(starts[3])
+    asked, told, read, _ = (part.longest() for part in parts)
+    return _joined(boxes, parts, asked + max(told + rules, read))
+
+
+def _telling(
+    boxes: Boxes, kinds: Sequence[Sequence[int]], max_nesting: int, budget: int, grow: Grow
+) -> Tree | None:
+    """The tree where a rule of either kind may let its packets pass."""
+    # A path leads through both trees that tell apart, then through one of them again.
+    nesting, rules = max_nesting - 2, len(boxes.final)
+    grown = _grown(boxes, kinds, (nesting // 3, nesting - 2 * (nesting // 3)), budget - rules, grow)
+    if grown is None:
+        return None
+    first, second = grown
+    parts = [first, second, first, second, _Pieces.list_of(rules)]
+    starts = _starts(parts)
+    tells_second, reads_first, reads_second = (starts[at] + parts[at].root for at in (1, 2, 3))
+    parts[0] = first.telling(tells_second).then(reads_second)
+    parts[1] = second.telling(starts[4]).then(reads_first)
+    told_first, told_second, read_first, read_second, _ = (part.longest() for part in parts)
+    return _joined(boxes, parts, told_first + max(told_second + max(rules, read_first), read_second))
+
+
+def _grown(
+    boxes: Boxes, kinds: Sequence[Sequence[int]], nesting: Sequence[int], budget: int, grow: Grow
+) -> list[_Pieces] | None:
+    """A tree over each kind, each to be printed twice with *budget* rules in all."""
+    rules = len(boxes.final)
+    if min(nesting) < 1 or budget < 2 * rules:
+        return None
+    grown = []
+    for kind, deep in zip(kinds, nesting, strict=True):
+        tree = grow(boxes.of_rules(kind), deep, budget // 2 * len(kind) // rules)
+        if tree.step.any():
+            return None
+        grown.append(_Pieces.of(tree, np.asarray(kind, np.int32)))
+    return grown
+
+
+class _Pieces:
+    """The arrays of a tree, which become a part of another one."""
+
+    def __init__(
+        self, node: npt.NDArray[np.void], edge: npt.NDArray[np.void], entry: npt.NDArray[np.int32],
+        step: npt.NDArray[np.uint8], link: npt.NDArray[np.uint32], root: int, peak: int = 0,
+    ) -> None:  # fmt: skip
+        self.node, self.edge, self.entry, self.step, self.link = node, edge, entry, step, link
+        self.root, self.peak = root, peak
+
+    def longest(self) -> int:
+        """The most rules that a packet reads in this part."""
+        step = np.zeros_like(self.step)
+        arrays = TreeArrays(self.node, self.edge, self.entry, step, self.link, self.root)
+        return depths(arrays)[1]
+
+    @classmethod
+    def of(cls, tree: Tree, rules: npt.NDArray[np.int32]) -> _Pieces:
+        """Those of a tree over a part of a list: *rules*."""
+        return cls(tree.node, tree.edge, rules[tree.entry], tree.step, tree.link, tree.root, tree.peak)
+
+    @classmethod
+    def list_of(cls, rules: int) -> _Pieces:
+        """Those of one leaf of all rules."""
+        node = np.array([(0, rules, 0, 0, int(NodeKind.LEAF), 0, 0, 0)], NODE)
+        entry = np.arange(rules, dtype=np.int32)
+        return cls(node, np.empty(0, EDGE), entry, np.zeros(rules, np.uint8), np.zeros(rules, np.uint32), 0)
+
+    def telling(self, matched: int) -> _Pieces:
+        """The tree that sends packets which match a rule to node *matched*."""
+        step, link = np.full_like(self.step, Step.MEET), np.full_like(self.link, matched)
+        return _Pieces(self.node, self.edge, self.entry, step, link, self.root, self.peak)
+
+    def then(self, others: int, asks: int | None = None) -> _Pieces:
+        """The tree whose leaves lead to node *others*; with *asks*, that node is asked before each rule."""
+        times = 1 if asks is None else 2
+        counts = self.node["entries"].astype(np.int64)
+        is_leaf = self.node["kind"] == NodeKind.LEAF
+        sizes = times * counts + is_leaf
+        starts = np.cumsum(sizes) - sizes
+        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        old = np.repeat(self.node["entry"].astype(np.int64), counts) + within
+        new = np.repeat(starts, counts) + times * within
+        entry = np.full(sizes.sum(), -1, np.int32)
+        step = np.full(sizes.sum(), Step.GO, np.uint8)
+        link = np.full(sizes.sum(), others, np.uint32)
+        if asks is not None:
+            entry[new], step[new], link[new] = self.entry[old], Step.ASK, asks
+            new = new + 1
+        entry[new], step[new], link[new] = self.entry[old], self.step[old], self.link[old]
+        node = self.node.copy()
+        node["entry"], node["entries"] = starts, sizes
+        return _Pieces(node, self.edge, entry, step, link, self.root, self.peak)
+
+
+def _starts(parts: Sequence[_Pieces]) -> list[int]:
+    """The number of the first node of each part in the tree of all."""
+    starts: list[int] = np.cumsum([0, *(len(part.node) for part in parts)]).tolist()
+    return starts[:-1]
+
+
+def _joined(boxes: Boxes, parts: Sequence[_Pieces], longest: int) -> Tree:
+    """One tree of all parts, which begins with the first; their links are numbers of nodes in it."""
+    nodes, edges = [], []
+    node_start = edge_start = entry_start = 0
+    for part in parts:
+        node, edge = part.node.copy(), part.edge.copy()
+        node["edge"] += edge_start
+        node["entry"] += entry_start
+        edge["to"] += node_start
+        nodes.append(node)
+        edges.append(edge)
+        node_start, edge_start = node_start + len(node), edge_start + len(edge)
+        entry_start += len(part.entry)
+    return Tree(
+        boxes,
+        np.concatenate(nodes),
+        np.concatenate(edges),
+        np.concatenate([part.entry for part in parts]),
+        np.concatenate([part.step for part in parts]),
+        np.concatenate([part.link for part in parts]),
+        parts[0].root,
+        max(part.peak for part in parts),
+        longest,
+    )

@@ -1,0 +1,172 @@
+"""A tree over a run of rules: the cheapest of those that were grown, or none for a stated reason.
+
+Trees of whole names, for other prices, and over kinds of rules that are told apart compete where the usual
+one may be beaten; each is weighed by packets of the rules.
+
+Caller: tables.py.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from ..analyse.boxes import Boxes, Cut, Prices
+from ..build.apart import apart
+from ..build.expected_cost import means, passing
+from ..build.gate import gated
+from ..build.grow import grow
+from ..build.tree import Tree, unsplit
+from ..costs.profile import Costs
+from ..costs.tree_prices import EVEN_WHEN_CROWDED, Priced, nanoseconds, prices
+from ..ir.crossing import Crossing
+from ..ir.fields import Family
+from ..ir.packet import Backend
+from ..ir.rule import Match, Rule
+from .options import Options
+
+Floats = npt.NDArray[np.float64]
+# In chains of more boxes, neither a tree of whole names nor one for other prices is tried besides: it would
+# cost as much time again.
+FEW_BOXES = 2000
+# Why a tree has one part, the whole list: it turns away packets of no rule.
+GATED = "its packets read the list, others do not"
+# The share by which packets of the rules may read more, if packets of no rule then read little.
+GATE_SHARE = 0.05
+# The share of the budget beyond which a tree was cut short; then another is tried, however many boxes.
+CROWDED = 0.9
+
+
+def _with_whole_names(boxes: Boxes) -> list[Boxes]:
+    """The boxes with interfaces cut by whole names, if they are cut by beginnings of names.
+
+    Of few names a tree of whole names may be the cheaper one, which a search by single cuts does not see.
+    """
+    if all(axis.cut is not Cut.NAME for axis in boxes.axes) or len(boxes.rule) > FEW_BOXES:
+        return []
+    axes = [replace(axis, cut=Cut.SPELT_NAME) if axis.cut is Cut.NAME else axis for axis in boxes.axes]
+    whole = Boxes(
+        axes, boxes.low, boxes.high, boxes.rule, boxes.final, boxes.weight, boxes.reorder, boxes.prices
+    )
+    return [whole]
+
+
+class RunTrees:
+    """Grows the trees of a table, and weighs them.
+
+    spent  seconds of growing so far
+    """
+
+    # Packets that read no more are not told apart by the kinds of rules that they match.
+    FEW_READ = 30
+
+    def __init__(self, options: Options, family: Family, costs: Costs, backends: Sequence[Backend]) -> None:
+        self.options, self.family, self.costs, self.backends = options, family, costs, backends
+        self.spent = 0.0
+
+    def cost_of_miss(self, match: Match) -> float:
+        """The cost of the match for a packet that it does not match."""
+        return sum(self.costs.match(match, backend, self.family).miss for backend in self.backends)
+
+    def tree(
+        self,
+        run: Sequence[Rule],
+        boxes: Boxes,
+        nesting: int,
+        budget: int,
+        calls: int = 0,
+        crossing: Callable[[], Crossing | None] = lambda: None,
+    ) -> tuple[Tree | None, Floats, str]:
+        """A tree over *run* or None; what its packets read before and after; and why it is not a better one.
+
+        *calls*: rules that packets read before they are in the tree.
+        *crossing*: tells the kinds of its rules.
+        """
+        priced = Priced(run, boxes.axes, self.family)
+        boxes.prices = prices(priced, self.costs, self.backends)
+        each = self.each_backend(priced)
+        trees = [self.grow(variant, nesting, budget) for variant in (boxes, *_with_whole_names(boxes))]
+        unsure = len(boxes.rule) <= FEW_BOXES or trees[0].printed_rules() > CROWDED * budget
+        if Backend.NFT in self.backends and unsure:
+            crowded = prices(priced, self.costs, self.backends, EVEN_WHEN_CROWDED)
+            trees.append(self.grow(boxes.priced(crowded), nesting, budget))
+        found = means(boxes, trees, each)
+        best = int(found[:, 1:, 1].sum(axis=1).argmin())
+        kinds = crossing() if found[best, 0, 1] > self.FEW_READ else None
+        if kinds is not None:
+            told = apart(boxes, (kinds.of_kind(0), kinds.of_kind(1)), nesting, budget, self.grow)
+            if told is not None:
+                found = np.concatenate([found, means(boxes, [trees[0], told], each)[1:]])
+                others = [self.others(run, boxes, one, calls) for one in (trees[best], told)]
+                trees.append(told)
+                spent = found[[best, -1], 1:, 1].sum(axis=1) + others
+                best = best if spent[0] <= spent[1] else len(trees) - 1
+        read, *costs = found[best]
+        read[1] += calls
+        why = "" if read[1] < read[0] else "a tree would not read fewer rules"
+        for backend, (before, after) in zip(self.backends, costs, strict=True):
+            if not why and after >= before:
+                why = f"a tree would not cost less: {after:.0f} ns in {backend.value}, the list {before:.0f}"
+        if not why:
+            return trees[best], found[best].T, ""
+        return self.gated(run, boxes, nesting, calls) or (None, found[best].T, why)
+
+    def gated(
+        self, run: Sequence[Rule], boxes: Boxes, nesting: int, calls: int
+    ) -> tuple[Tree, Floats, str] | None:
+        """As `tree`, but for as many packets of no rule as of its rules: tests that turn away the former.
+
+        None if packets of its rules would read or cost more than GATE_SHARE more, or the others more than
+        half as much as in the list.
+        """
+        tree = gated(boxes, nesting) if len(run) >= 1 / GATE_SHARE else None
+        others = None if tree is None else self.passing(run, boxes, tree, calls)
+        if tree is None or others is None:
+            return None
+        own = means(boxes, [tree], self.each_backend(Priced(run, boxes.axes, self.family)))[0].T
+        own[1, 0] += calls
+        if (own[1] > (1 + GATE_SHARE) * own[0]).any() or (others[1] > others[0] / 2).any():
+            return None
+        return tree, (own + others) / 2, GATED
+
+    def passing(self, run: Sequence[Rule], boxes: Boxes, tree: Tree | None, calls: int) -> Floats | None:
+        """What packets that *run* does not decide read in it, before and after; None where that is not known.
+
+        *calls*: as for `tree`.
+        """
+        if not boxes.axes:
+            return None
+        found = passing(
+            boxes, tree or unsplit(boxes), self.each_backend(Priced(run, boxes.axes, self.family))
+        )
+        if found is None:
+            return None
+        found[0, 1] += calls if tree else 0
+        return found.T
+
+    def others(self, run: Sequence[Rule], boxes: Boxes, tree: Tree | None, calls: int) -> float:
+        """Nanoseconds of a packet that *run* does not decide, in all backends; 0 where that is not known."""
+        found = self.passing(run, boxes, tree, calls)
+        return 0.0 if found is None else float(found[1, 1:].sum())
+
+    def grow(self, boxes: Boxes, nesting: int, budget: int) -> Tree:
+        options = self.options
+        started = time.process_time()
+        tree = grow(
+            boxes,
+            algorithm=options.algorithm,
+            leaf_size=options.leaf_size,
+            spfac=options.spfac,
+            max_nesting=nesting,
+            budget=budget,
+            effort=options.effort,
+        )
+        self.spent += time.process_time() - started
+        return tree
+
+    def each_backend(self, priced: Priced) -> list[Prices]:
+        return [nanoseconds(priced, self.costs, each) for each in self.backends]

@@ -1,0 +1,64 @@
+"""Which fields a rule limits to few values: by these, rules are put in parts of a list.
+
+Callers: blocks.py, crossing.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain as row
+from operator import attrgetter
+
+from .fields import Family, Field, top
+from .intervals import Values
+from .rule import Match, Role, Rule
+
+# Addresses, ports and interfaces, each a bit.
+_FIELDS = (
+    *(Field.SRC, Field.DST, Field.SPORT, Field.DPORT),
+    *(Field.IIF, Field.OIF, Field.PHYSIN, Field.PHYSOUT),
+)
+BITS = {field: 1 << at for at, field in enumerate(_FIELDS)}
+# A rule that must be read when the list reads it, and once.
+BOUND = -1
+# A test of more than one value in so many tells too few packets apart.
+NARROW = 128
+
+
+def narrow_fields(rules: Sequence[Rule], family: Family, *, exact: bool) -> list[int]:
+    """By rule: the fields that it limits to few values, as bits; BOUND if one of its matches is bound.
+
+    A match is bound that asks a memory or chance; with *exact*, also one that drops broken headers.
+    """
+    matches_of = list(map(attrgetter("matches"), rules))
+    # Rules share equal matches, so each need be looked at once.
+    distinct = {id(match): match for match in row.from_iterable(matches_of)}
+    known = {key: _of(match, family, exact) for key, match in distinct.items()}
+    limited = []
+    for matches in matches_of:
+        bits = 0
+        for match in matches:
+            bits |= known[id(match)]
+        limited.append(bits)
+    return limited
+
+
+def _of(match: Match, family: Family, exact: bool) -> int:
+    if match.role not in (Role.SPACE, Role.CONSTANT):
+        return BOUND
+    drops = bool(match.needs or match.strict or match.option)
+    if exact and (drops or (match.is_protocol and family is Family.IPV6)):
+        return BOUND
+    if match.either:
+        return 0
+    bits = 0
+    for field, values in match.tests:
+        if field in BITS and values and _is_narrow(values, top(field, family)):
+            bits |= BITS[field]
+    return bits
+
+
+def _is_narrow(values: Values, most: int) -> bool:
+    """Whether all values lie within one of NARROW equal parts of those up to *most*."""
+    low, high = values.hull()
+    return NARROW * (high - low) < most

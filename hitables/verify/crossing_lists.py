@@ -1,0 +1,199 @@
+"""A list whose kinds of rules are told apart first, written as the chains that the second program goes to.
+
+A compiled program tells which kinds of rules a packet matches before it reads any (ir/crossing.py).  Compared
+with the list, its trees would cut the header space into the product of the two fields.  So the list is
+written in the same way: a chain of the tests of the first kind, which go to a chain of the tests of the
+second, which go to the list; and a chain for the rules of each kind.  Each has the name that the second
+program gives it, and the prover compares chains of one name once.
+
+Law: that of ir/crossing.py.  Which chains have these parts is a guess, read off the jumps of the second
+program; a wrong guess proves nothing.
+
+Users: called_parts.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from hitables.ir.crossing import Crossing
+from hitables.ir.program import Chain, Table
+from hitables.ir.rule import Kind, Rule, Target
+
+
+def told_apart(
+    rules: Sequence[Rule], crossing: Crossing, root: str, then: str | None, entered: Entered
+) -> tuple[list[Rule], list[Chain]] | None:
+    """*rules*, which *crossing* parts into kinds, as the second program reads them from chain *root* on.
+
+    The rules in place of them, and the chains that these enter; None where they are not told apart.
+    then  the chain that follows; None where packets come back, or are at the end of a chain
+    """
+    kinds = [[rules[at] for at in crossing.of_kind(kind)] for kind in (0, 1)]
+    for one, two in (kinds, kinds[::-1]):
+        found = _asked(rules, one, two, root, entered) if then is None else None
+        found = found or _told(rules, one, two, root, then, entered)
+        if found is not None and len(found[1]) == len({chain.name for chain in found[1]}):
+            return found
+    return None
+
+
+_Found = tuple[list[Rule], list[Chain]]
+
+
+def _asked(
+    rules: Sequence[Rule], one: Sequence[Rule], two: Sequence[Rule], root: str, entered: Entered
+) -> _Found | None:
+    """Where the rules of the first kind decide their packets, and are asked before them."""
+    below = (root, *entered.by_tests(root))
+    asks = entered.of_rules(below, one, Kind.JUMP)
+    reads_two = _only(entered.by_rules_without_tests(below))
+    if asks is None or reads_two is None or not all(map(entered.decides, one)):
+        return None
+    whole = entered.list_of(rules, asks)
+    if whole is None:
+        return None
+    inline = [each for rule in one for each in (_entering(rule, asks, Kind.JUMP), rule)]
+    chains = {asks: [_entering(rule, whole) for rule in two], whole: rules, reads_two: two}
+    return [*inline, going_to(reads_two)], _chains(chains)
+
+
+def _told(
+    rules: Sequence[Rule],
+    one: Sequence[Rule],
+    two: Sequence[Rule],
+    root: str,
+    then: str | None,
+    entered: Entered,
+) -> _Found | None:
+    """Where a third tree reads the rules of the first kind."""
+    below = (root, *entered.by_tests(root))
+    end = [] if then is None else [going_to(then)]
+    whole = entered.list_of([*rules, *end], root)
+    tells = None if whole is None else entered.of_rules(below, one, Kind.GOTO)
+    if whole is None or tells is None or tells == whole:
+        return None
+    own = entered.by_rules_without_tests((tells, *entered.by_tests(tells))) - {then}
+    reads_one, reads_two = _only(own), _only(entered.by_rules_without_tests(below) - own - {then})
+    if reads_one is None or reads_two is None:
+        return None
+    chains = {
+        tells: [*(_entering(rule, whole) for rule in two), going_to(reads_one)],
+        whole: [*rules, *end],
+        reads_one: [*one, *end],
+        reads_two: [*two, *end],
+    }
+    return [*(_entering(rule, tells) for rule in one), going_to(reads_two)], _chains(chains)
+
+
+def _chains(rules_of: Mapping[str, Sequence[Rule]]) -> list[Chain]:
+    return [Chain(name, None, tuple(rules)) for name, rules in rules_of.items()]
+
+
+class Entered:
+    """The new chains that chains of the second program enter."""
+
+    def __init__(self, second: Table, first: Table) -> None:
+        self.second, self.first = second, first
+        self._enters: dict[str, list[tuple[Rule, Target]]] = {}
+        self._ends: dict[str, bool] = {}
+
+    def enters(self, name: str, kind: Kind) -> list[tuple[Rule, str]]:
+        """The rules of a chain that enter a new chain by -j, or by -g, and that chain."""
+        if name not in self._enters:
+            self._enters[name] = [
+                (rule, rule.target)
+                for rule in self.second[name].rules
+                if rule.target is not None
+                and rule.target.enters
+                and rule.target.name in self.second
+                and rule.target.name not in self.first
+            ]
+        return [(rule, target.name) for rule, target in self._enters[name] if target.kind is kind]
+
+    def by_tests(self, name: str) -> list[str]:
+        """The chains that packets reach from chain *name* by -g of rules with tests, without itself."""
+        found: dict[str, None] = {}
+        waiting = [name]
+        while waiting:
+            for rule, target in self.enters(waiting.pop(), Kind.GOTO):
+                if rule.matches and target not in found and target != name:
+                    found[target] = None
+                    waiting.append(target)
+        return list(found)
+
+    def by_rules_without_tests(self, names: Sequence[str]) -> set[str]:
+        """The chains that *names* go to whatever the packet."""
+        return {target for name in names for rule, target in self.enters(name, Kind.GOTO) if not rule.matches}
+
+    def of_rules(self, names: Sequence[str], rules: Sequence[Rule], kind: Kind) -> str | None:
+        """The chain that *names* enter by the matches of *rules*; None where there are none, or several."""
+        known = {_matches(rule) for rule in rules}
+        return _only(
+            {
+                target
+                for name in names
+                for rule, target in self.enters(name, kind)
+                if rule.matches and _matches(rule) in known
+            }
+        )
+
+    def list_of(self, rules: Sequence[Rule], name: str) -> str | None:
+        """The chain with just these rules among those that chain *name* leads to."""
+        wanted = keys(rules)
+        alike = (each for each in self.by_tests(name) if len(self.second[each].rules) == len(rules))
+        return _only({each for each in alike if keys(self.second[each].rules) == wanted})
+
+    def rest(self, name: str, rules: Sequence[Rule]) -> str | None:
+        """The chain that a tree over *rules*, in chain *name*, goes on to; None where that is not clear."""
+        below = self.by_tests(name)
+        lists = [each for each in below if len(self.second[each].rules) == len(rules) + 1]
+        found = self.by_rules_without_tests([each for each in lists if self._has(each, rules)])
+        return _only(found or self.by_rules_without_tests([name, *below]))
+
+    def _has(self, name: str, rules: Sequence[Rule]) -> bool:
+        return keys(self.second[name].rules[: len(rules)]) == keys(rules)
+
+    def decides(self, rule: Rule) -> bool:
+        """Whether the rule of the first program surely ends the way of each packet that it matches."""
+        return rule.is_final or (rule.enters is not None and self.ends(rule.enters))
+
+    def ends(self, name: str) -> bool:
+        """Whether no packet comes back from the chain of the first program."""
+        if name not in self._ends:
+            self._ends[name] = False
+            self._ends[name] = self._finds_end(name)
+        return self._ends[name]
+
+    def _finds_end(self, name: str) -> bool:
+        for rule in self.first[name].rules if name in self.first else ():
+            if rule.returns or (rule.target is not None and rule.target.kind is Kind.GOTO):
+                return False
+            if not rule.matches and self.decides(rule):
+                return True
+        return False
+
+
+def going_to(chain: str) -> Rule:
+    """A rule by which all packets go to *chain*."""
+    return _entering(Rule((), None), chain)
+
+
+def _entering(rule: Rule, chain: str, kind: Kind = Kind.GOTO) -> Rule:
+    """A rule that enters *chain* for the packets that *rule* matches."""
+    word = "-j" if kind is Kind.JUMP else "-g"
+    return Rule(rule.matches, Target(chain, kind, f"{word} {chain}"))
+
+
+def _only(names: Collection[str]) -> str | None:
+    """The one name; None where there are none, or several."""
+    return next(iter(names)) if len(names) == 1 else None
+
+
+def _matches(rule: Rule) -> tuple[str, ...]:
+    return tuple(match.key for match in rule.matches)
+
+
+def keys(rules: Sequence[Rule]) -> list[tuple[tuple[str, ...], str]]:
+    """By rule: equal keys, equal rules."""
+    return [(_matches(rule), "" if rule.target is None else rule.target.key) for rule in rules]
