@@ -100,6 +100,8 @@ KINDS: dict[str, tuple[str, str, Callable[[int], Sequence[str]]]] = {
         f"-s {anywhere(n)} -j LOG", f"-d {anywhere(n)} -j LOG"]),
     "ports both ways": ("filter", "FORWARD", lambda n: [
         f"-p tcp --dport {port(n)} -j ACCEPT", f"-p tcp --sport {port(n)} -j ACCEPT"]),
+    "sources, ports, destinations": ("filter", "FORWARD", lambda n: [
+        f"-s {anywhere(n)} -j DROP", f"-p tcp --dport {port(n)} -j ACCEPT", f"-d {anywhere(n)} -j DROP"]),
     "hosts, then ports": ("filter", "FORWARD", lambda n: [
         f"-s {anywhere(n)} -j DROP" if n < COUNT // 2 else f"-p tcp --dport {port(n)} -j ACCEPT"]),
     "interfaces in, then out": ("filter", "FORWARD", lambda n: [

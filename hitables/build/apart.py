@@ -1,4 +1,4 @@
-"""A tree over rules of two kinds by turns, which packets are told apart for first (ir/crossing.py).
+"""A tree over rules of several kinds by turns, which packets are told apart for first (ir/crossing.py).
 
 Where each rule of the first kind decides its packets, a tree over that kind asks before each rule whether the
 packet matches one of the second kind, too; such packets read the list, and end there:
@@ -8,7 +8,8 @@ packet matches one of the second kind, too; such packets read the list, and end 
                               others      rules of the second kind
 
 Else the packet must not come back from the list to the rule, so a third tree reads the rules of the first
-kind for packets that match none of the second.
+kind for packets that match none of the second.  Of more kinds, all but one must decide their packets: a tree
+over each is read in turn, and asks the trees over those behind it.
 
 Caller: compiler/tables.py.
 """
@@ -32,14 +33,20 @@ Grow = Callable[[Boxes, int, int], Tree]
 def apart(
     boxes: Boxes, kinds: Sequence[Sequence[int]], max_nesting: int, budget: int, grow: Grow
 ) -> Tree | None:
-    """The tree over *boxes* whose rules are of two *kinds*; None if nesting or budget do not allow it."""
+    """The tree over *boxes* whose rules are of these *kinds*.
+
+    None if nesting or budget do not allow it, or if rules of two of more than two kinds let packets pass.
+    """
     # RETURN in the list that is asked would come back to the rule.
     comes_back = (boxes.reorder & (Reorder.DEFERRABLE | Reorder.LATE)) == 0
-    for first, second in (kinds, kinds[::-1]) if not comes_back.any() else ():
-        own = np.asarray(first, np.intp)
-        if boxes.final[own].all() and (boxes.reorder[own] & Reorder.DEFERRABLE).all():
-            return _asking(boxes, (first, second), max_nesting, budget, grow)
-    return _telling(boxes, kinds, max_nesting, budget, grow)
+    decides = (boxes.final != 0) & (boxes.reorder & Reorder.DEFERRABLE != 0)
+    passing = [kind for kind in kinds if comes_back.any() or not decides[list(kind)].all()]
+    if len(passing) > 1 or comes_back.any():
+        return _telling(boxes, kinds, max_nesting, budget, grow) if len(kinds) == 2 else None
+    ordered = [*(kind for kind in kinds if kind not in passing), *passing]
+    if len(kinds) == 2:
+        return _asking(boxes, ordered, max_nesting, budget, grow)
+    return _asking_many(boxes, ordered, max_nesting, budget, grow)
 
 
 def _asking(
@@ -54,10 +61,51 @@ def _asking(
     first, second = grown
     parts = [first, second, second, _Pieces.list_of(rules)]
     starts = _starts(parts)
-    parts[0] = first.then(starts[2] + second.root, asks=starts[1] + second.root)
+    parts[0] = first.asking(starts[1] + second.root).then(starts[2] + second.root)
     parts[1] = second.telling(starts[3])
     asked, told, read, _ = (part.longest() for part in parts)
     return _joined(boxes, parts, asked + max(told + rules, read))
+
+
+def _asking_many(
+    boxes: Boxes, kinds: Sequence[Sequence[int]], max_nesting: int, budget: int, grow: Grow
+) -> Tree | None:
+    """The tree of three kinds or more where each rule of all but the last decides its packets.
+
+    It calls the trees over the kinds, one after the other; each asks those over the following kinds.
+    """
+    nesting, rules, last = (max_nesting - 4) // 2, len(boxes.final), len(kinds) - 1
+    asked = rules - len(kinds[last])
+    times = [1, *[2] * last]  # that the tree over a kind is printed
+    printed = sum(count * len(kind) for count, kind in zip(times, kinds, strict=True))
+    spare = budget - rules - asked
+    if nesting < 1 or spare < printed:
+        return None
+    trees = []
+    for kind in kinds:
+        tree = grow(boxes.of_rules(kind), nesting, spare * len(kind) // printed)
+        if tree.step.any():
+            return None
+        trees.append(_Pieces.of(tree, np.asarray(kind, np.int32)))
+    # The parts: the calls of all trees, these, those that tell, the calls of these, the list.
+    calls = [_Pieces.calls([0] * (last - at)) for at in range(last - 1)]
+    whole = _Pieces.list_of(rules)
+    parts = [_Pieces.calls([0] * len(kinds)), *trees, *trees[1:], *calls, whole]
+    starts = _starts(parts)
+    roots = [start + part.root for start, part in zip(starts, parts, strict=True)]
+    reads, tells = roots[1 : last + 2], [0, *roots[last + 2 : 2 * last + 2]]
+    asks = [*roots[2 * last + 2 : -1], tells[last]]
+    longest = [tree.longest() for tree in trees]
+    parts = [
+        _Pieces.calls(reads),
+        *(tree.asking(ask) for tree, ask in zip(trees, asks, strict=False)),
+        trees[last],
+        *(tree.telling(roots[-1]) for tree in trees[1:]),
+        *(_Pieces.calls(tells[at + 1 :]) for at in range(last - 1)),
+        whole,
+    ]
+    # A packet reads each tree, half of whose entries ask, and the trees that one rule asks; then the list.
+    return _joined(boxes, parts, len(kinds) + 2 * sum(longest) + last + sum(longest[1:]) + rules)
 
 
 def _telling(
@@ -123,30 +171,43 @@ class _Pieces:
         entry = np.arange(rules, dtype=np.int32)
         return cls(node, np.empty(0, EDGE), entry, np.zeros(rules, np.uint8), np.zeros(rules, np.uint32), 0)
 
+    @classmethod
+    def calls(cls, nodes: Sequence[int]) -> _Pieces:
+        """Those of a leaf that calls *nodes*, and goes to the last."""
+        count = len(nodes)
+        node = np.array([(0, count, 0, 0, int(NodeKind.LEAF), 0, 0, 0)], NODE)
+        step = np.array([*[Step.CALL] * (count - 1), Step.GO], np.uint8)
+        return cls(node, np.empty(0, EDGE), np.full(count, -1, np.int32), step, np.array(nodes, np.uint32), 0)
+
     def telling(self, matched: int) -> _Pieces:
         """The tree that sends packets which match a rule to node *matched*."""
         step, link = np.full_like(self.step, Step.MEET), np.full_like(self.link, matched)
         return _Pieces(self.node, self.edge, self.entry, step, link, self.root, self.peak)
 
-    def then(self, others: int, asks: int | None = None) -> _Pieces:
-        """The tree whose leaves lead to node *others*; with *asks*, that node is asked before each rule."""
-        times = 1 if asks is None else 2
+    def asking(self, node: int) -> _Pieces:
+        """The tree in which *node* is asked before each rule."""
+        entry, step, link = np.repeat(self.entry, 2), np.repeat(self.step, 2), np.repeat(self.link, 2)
+        step[::2], link[::2] = Step.ASK, node
+        nodes = self.node.copy()
+        nodes["entry"] *= 2
+        nodes["entries"] *= 2
+        return _Pieces(nodes, self.edge, entry, step, link, self.root, self.peak)
+
+    def then(self, others: int) -> _Pieces:
+        """The tree whose leaves lead to node *others*."""
         counts = self.node["entries"].astype(np.int64)
         is_leaf = self.node["kind"] == NodeKind.LEAF
-        sizes = times * counts + is_leaf
-        starts = np.cumsum(sizes) - sizes
+        starts = np.cumsum(counts + is_leaf) - counts - is_leaf
         within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         old = np.repeat(self.node["entry"].astype(np.int64), counts) + within
-        new = np.repeat(starts, counts) + times * within
-        entry = np.full(sizes.sum(), -1, np.int32)
-        step = np.full(sizes.sum(), Step.GO, np.uint8)
-        link = np.full(sizes.sum(), others, np.uint32)
-        if asks is not None:
-            entry[new], step[new], link[new] = self.entry[old], Step.ASK, asks
-            new = new + 1
+        new = np.repeat(starts, counts) + within
+        total = int(counts.sum() + is_leaf.sum())
+        entry = np.full(total, -1, np.int32)
+        step = np.full(total, Step.GO, np.uint8)
+        link = np.full(total, others, np.uint32)
         entry[new], step[new], link[new] = self.entry[old], self.step[old], self.link[old]
         node = self.node.copy()
-        node["entry"], node["entries"] = starts, sizes
+        node["entry"], node["entries"] = starts, counts + is_leaf
         return _Pieces(node, self.edge, entry, step, link, self.root, self.peak)
 
 

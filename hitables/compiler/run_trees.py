@@ -98,7 +98,7 @@ class RunTrees:
         best = int(found[:, 1:, 1].sum(axis=1).argmin())
         kinds = crossing() if found[best, 0, 1] > self.FEW_READ else None
         if kinds is not None:
-            told = apart(boxes, (kinds.of_kind(0), kinds.of_kind(1)), nesting, budget, self.grow)
+            told = apart(boxes, kinds.by_kind(), nesting, budget, self.grow)
             if told is not None:
                 found = np.concatenate([found, means(boxes, [trees[0], told], each)[1:]])
                 others = [self.others(run, boxes, one, calls) for one in (trees[best], told)]

@@ -1,16 +1,20 @@
-"""Rules of two kinds by turns, each kind with a field of its own: which of them a packet matches comes first.
+"""Rules of several kinds by turns, each kind with a field of its own: which a packet matches is told first.
 
-A list that blocks each host as source and as destination has such rules, and so have the ports of a bridge,
-in and out.  A tree over both fields has their product, and a tree for each field reads its rules in another
-order than the list.  But the order is told only by packets that match rules of both kinds, and these are
-few.
+A list that blocks each host as source and as destination has two kinds, and so have the ports of a bridge, in
+and out.  A tree over both fields has their product, and a tree for each field reads its rules in another
+order than the list.  But the order is told only by packets that match rules of two kinds, and these are few.
 
 Law: let no rule of a list ask a memory or chance, nor test what a rule of its table may write.  Then whether
-a rule matches a packet does not depend on when it is read.  So the list does what its rules of one kind do,
-in their order, to each packet that matches no rule of the other; and the list is equal to this: packets that
-match a rule of the first kind and a rule of the second read the list, those that match a rule of the first
-alone read the rules of the first, all others read the rules of the second.  Where broken headers may be
-dropped that the list accepts, its matches may be evaluated early, as they drop nothing else.
+a rule matches a packet does not depend on when it is read, and to a packet that matches rules of one kind only
+the list does what these do, in their order.  So the list is equal to each of these:
+- of two kinds: packets that match a rule of the first kind and one of the second read the list, those that
+  match a rule of the first alone read the rules of the first, all others read the rules of the second;
+- of any number, if each rule of all kinds but the last surely ends the way of its packets: the rules of the
+  kinds are read in turn, and before each rule packets that it matches go to the list if they match a rule of
+  a later kind, too.  There they end, since that rule is in the list.  Other packets match no rule of another
+  kind, or they had ended before.
+Where broken headers may be dropped that the list accepts, its matches may be evaluated early, as they drop
+nothing else.
 
 Callers: ir/arrangement.py.
 """
@@ -19,7 +23,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from .counting import GROUP
@@ -30,6 +34,8 @@ from .semantics import FIELDS_WRITTEN
 
 # Rules before which the kind changes, at least: where it changes less often, trees serve as they are.
 TURNS = 8
+# Most kinds of rules that are told apart.
+MOST_KINDS = 4
 # At most one rule in so many limits the fields of both kinds.
 FEW_OF_BOTH = 8
 
@@ -38,22 +44,25 @@ FEW_OF_BOTH = 8
 class Crossing:
     """Consecutive rules of a list, *start* to *end*, whose *kinds* have fields of their own.
 
-    kinds  by rule: 0 for the first kind, 1 for the second
+    kinds  by rule: the number of its kind, from 0
     """
 
     start: int
     end: int
     kinds: tuple[int, ...]
 
-    def of_kind(self, kind: int) -> list[int]:
-        """The rules of a kind, as indexes from *start*."""
-        return [at for at, each in enumerate(self.kinds) if each == kind]
+    def by_kind(self) -> list[list[int]]:
+        """The rules of each kind, as indexes from *start*."""
+        found: list[list[int]] = [[] for _ in range(max(self.kinds) + 1)]
+        for at, kind in enumerate(self.kinds):
+            found[kind].append(at)
+        return found
 
 
 def crossings(
     rules: Sequence[Rule], narrow: Sequence[int], table: Table, bounds: Sequence[int]
 ) -> list[Crossing]:
-    """The parts of *rules*, of a chain of *table*, in which rules of two kinds cross.
+    """The parts of *rules*, of a chain of *table*, in which rules of several kinds cross.
 
     narrow  by rule: the fields that it limits (narrow_fields.py)
     bounds  where a part ends in any case
@@ -97,11 +106,24 @@ def _parts(narrow: Sequence[int], bounds: Sequence[int]) -> list[Crossing]:
     for one, two in itertools.combinations(BITS.values(), 2):
         if min(_size(counts, one, two), _size(counts, two, one)) >= GROUP:
             found += _of_pair(fields.translate(_kinds(one, two)), bounds)
+    found += _of_many(fields, bounds)
     chosen: list[Crossing] = []
-    for part in sorted(found, key=lambda each: each.start - each.end):
+    _choose(chosen, found)
+    # Between those, there may be shorter ones.
+    _choose(chosen, _of_many(fields, [*bounds, *(end for each in chosen for end in (each.start, each.end))]))
+    return sorted(chosen, key=lambda each: each.start)
+
+
+def _choose(chosen: list[Crossing], found: Iterable[Crossing]) -> None:
+    """Add those of *found* that overlap none, the most worth first."""
+    for part in sorted(found, key=lambda each: -_worth(each)):
         if all(part.end <= each.start or each.end <= part.start for each in chosen):
             chosen.append(part)
-    return sorted(chosen, key=lambda each: each.start)
+
+
+def _worth(part: Crossing) -> int:
+    """A part of two kinds goes before one of more kinds that is less than twice as long."""
+    return (part.end - part.start) * (2 if max(part.kinds) < 2 else 1)
 
 
 def _size(counts: Mapping[int, int], one: int, other: int) -> int:
@@ -139,3 +161,35 @@ def _cross(kinds: bytes) -> bool:
     turns = alone.count(b"\0\1") + alone.count(b"\1\0")
     few = FEW_OF_BOTH * (len(kinds) - len(alone)) <= len(kinds)
     return turns >= TURNS and min(alone.count(0), alone.count(1)) >= GROUP and few
+
+
+def _of_many(fields: bytes, bounds: Sequence[int]) -> Iterator[Crossing]:
+    """The parts whose rules all limit some field, and have three kinds or more, by turns."""
+    for first, last in itertools.pairwise(sorted({0, *bounds, len(fields)})):
+        start = first
+        for own in fields[first:last].split(b"\0"):
+            end = start + len(own)
+            kind_of = _cover(own) if len(own) >= 2 * GROUP else {}
+            kinds = own.translate(bytes(kind_of.get(each, 0) for each in range(256)))
+            if len(set(kind_of.values())) > 2 and sum(map(int.__ne__, kinds, kinds[1:])) >= TURNS:
+                yield Crossing(start, end, tuple(kinds))
+            start = end + 1
+
+
+def _cover(fields: bytes) -> dict[int, int]:
+    """By fields that rules limit: their kind, that of the one which most rules limit of those left over.
+
+    Nothing where that are more than MOST_KINDS, or one of too few rules.
+    """
+    left = {each: fields.count(each) for each in set(fields)}
+    kind_of: dict[int, int] = {}
+    for kind in range(MOST_KINDS):
+        sizes = {bit: sum(count for each, count in left.items() if each & bit) for bit in BITS.values()}
+        bit = max(sizes, key=lambda each: sizes[each])
+        if sizes[bit] < GROUP:
+            return {}
+        kind_of.update((each, kind) for each in left if each & bit)
+        left = {each: count for each, count in left.items() if not each & bit}
+        if not left:
+            return kind_of
+    return {}

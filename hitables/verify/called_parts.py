@@ -25,7 +25,7 @@ from hitables.ir.fields import Family
 from hitables.ir.program import Chain, Table
 from hitables.ir.rule import Kind, Rule, Target
 
-from .crossing_lists import Entered, going_to, keys, told_apart
+from .crossing_lists import Entered, calling, going_to, keys, told_apart
 
 
 def with_called_parts(first: Table, second: Table, family: Family, *, exact: bool) -> Table | None:
@@ -76,7 +76,8 @@ class _Cut:
         """*rules*, which the second program reads from chain *root* on, and goes on to chain *then*."""
         found = None
         if crossing is not None:
-            found = told_apart(rules, crossing, root, then, self.entered)
+            start = self.printed.at if root == self.open.name else 0
+            found = told_apart(rules, crossing, root, start, then, self.entered)
         if found is None:
             return rules if then is None else [*rules, going_to(then)]
         self.called += found[1]
@@ -101,7 +102,7 @@ class _Cut:
             root = self.printed.called()
             if root is not None:
                 own = self.apart(piece, crossing if len(piece) == len(part) else None, root, None)
-                self.inline.append(Rule((), Target(root, Kind.JUMP, f"-j {root}")))
+                self.inline.append(calling(root))
                 self.called.append(Chain(root, None, tuple(own)))
             elif self.printed.reads(piece):
                 self.inline += piece

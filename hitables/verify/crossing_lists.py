@@ -1,10 +1,9 @@
-"""A list whose kinds of rules are told apart first, written as the chains that the second program goes to.
+"""A list whose kinds of rules are told apart first, written as the chains that the second program enters.
 
 A compiled program tells which kinds of rules a packet matches before it reads any (ir/crossing.py).  Compared
-with the list, its trees would cut the header space into the product of the two fields.  So the list is
-written in the same way: a chain of the tests of the first kind, which go to a chain of the tests of the
-second, which go to the list; and a chain for the rules of each kind.  Each has the name that the second
-program gives it, and the prover compares chains of one name once.
+with the list, its trees would cut the header space into the product of their fields.  So the list is written
+in the same way: chains of the rules of each kind, chains of their tests, which go to the list, and the list.
+Each has the name that the second program gives it, and the prover compares chains of one name once.
 
 Law: that of ir/crossing.py.  Which chains have these parts is a guess, read off the jumps of the second
 program; a wrong guess proves nothing.
@@ -14,6 +13,7 @@ Users: called_parts.py.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Mapping, Sequence
 
 from hitables.ir.crossing import Crossing
@@ -22,17 +22,23 @@ from hitables.ir.rule import Kind, Rule, Target
 
 
 def told_apart(
-    rules: Sequence[Rule], crossing: Crossing, root: str, then: str | None, entered: Entered
+    rules: Sequence[Rule], crossing: Crossing, root: str, start: int, then: str | None, entered: Entered
 ) -> tuple[list[Rule], list[Chain]] | None:
     """*rules*, which *crossing* parts into kinds, as the second program reads them from chain *root* on.
 
     The rules in place of them, and the chains that these enter; None where they are not told apart.
-    then  the chain that follows; None where packets come back, or are at the end of a chain
+    start  how many rules of *root* are read before
+    then   the chain that follows; None where packets come back, or are at the end of a chain
     """
-    kinds = [[rules[at] for at in crossing.of_kind(kind)] for kind in (0, 1)]
-    for one, two in (kinds, kinds[::-1]):
-        found = _asked(rules, one, two, root, entered) if then is None else None
-        found = found or _told(rules, one, two, root, then, entered)
+    kinds = [[rules[at] for at in kind] for kind in crossing.by_kind()]
+    for order in itertools.permutations(kinds):
+        found = None
+        if len(kinds) > 2:
+            found = _asked_in_turn(rules, order, root, start, entered) if then is None else None
+        elif then is None:
+            found = _asked(rules, order, root, entered)
+        if found is None and len(kinds) == 2:
+            found = _told(rules, order, root, then, entered)
         if found is not None and len(found[1]) == len({chain.name for chain in found[1]}):
             return found
     return None
@@ -42,9 +48,10 @@ _Found = tuple[list[Rule], list[Chain]]
 
 
 def _asked(
-    rules: Sequence[Rule], one: Sequence[Rule], two: Sequence[Rule], root: str, entered: Entered
+    rules: Sequence[Rule], kinds: Sequence[Sequence[Rule]], root: str, entered: Entered
 ) -> _Found | None:
-    """Where the rules of the first kind decide their packets, and are asked before them."""
+    """Where each rule of the first kind decides its packets, and asks for the second before it does."""
+    one, two = kinds
     below = (root, *entered.by_tests(root))
     asks = entered.of_rules(below, one, Kind.JUMP)
     reads_two = _only(entered.by_rules_without_tests(below))
@@ -53,20 +60,53 @@ def _asked(
     whole = entered.list_of(rules, asks)
     if whole is None:
         return None
-    inline = [each for rule in one for each in (_entering(rule, asks, Kind.JUMP), rule)]
     chains = {asks: [_entering(rule, whole) for rule in two], whole: rules, reads_two: two}
-    return [*inline, going_to(reads_two)], _chains(chains)
+    return [*_asking(one, asks), going_to(reads_two)], _chains(chains)
+
+
+def _asked_in_turn(
+    rules: Sequence[Rule], kinds: Sequence[Sequence[Rule]], root: str, start: int, entered: Entered
+) -> _Found | None:
+    """Where the trees over several kinds are called in turn, and each rule of all but the last asks."""
+    *called, last = entered.in_turn(root, start) or [""]
+    deciding = (rule for kind in kinds[:-1] for rule in kind)
+    if len(called) + 1 != len(kinds) or not all(map(entered.decides, deciding)):
+        return None
+    chains: dict[str, Sequence[Rule]] = {last: kinds[-1]}
+    tells: list[str] = []
+    for at in reversed(range(len(called))):
+        below = (called[at], *entered.by_tests(called[at]))
+        asks = entered.of_rules(below, kinds[at], Kind.JUMP)
+        if asks is None:
+            return None
+        told = [asks] if at + 2 == len(kinds) else entered.in_turn(asks)
+        if told[1:] != tells:
+            return None
+        if told != [asks]:
+            chains[asks] = [*(calling(name) for name in told[:-1]), going_to(told[-1])]
+        tells = told
+        whole = entered.list_of(rules, tells[0])
+        if whole is None or chains.setdefault(whole, rules) is not rules or tells[0] in chains:
+            return None
+        chains[tells[0]] = [_entering(rule, whole) for rule in kinds[at + 1]]
+        chains[called[at]] = _asking(kinds[at], asks)
+    return [*(calling(name) for name in called), going_to(last)], _chains(chains)
+
+
+def _asking(rules: Sequence[Rule], asks: str) -> list[Rule]:
+    """Each of *rules* behind one that enters chain *asks* for its packets."""
+    return [each for rule in rules for each in (_entering(rule, asks, Kind.JUMP), rule)]
 
 
 def _told(
     rules: Sequence[Rule],
-    one: Sequence[Rule],
-    two: Sequence[Rule],
+    kinds: Sequence[Sequence[Rule]],
     root: str,
     then: str | None,
     entered: Entered,
 ) -> _Found | None:
     """Where a third tree reads the rules of the first kind."""
+    one, two = kinds
     below = (root, *entered.by_tests(root))
     end = [] if then is None else [going_to(then)]
     whole = entered.list_of([*rules, *end], root)
@@ -126,6 +166,16 @@ class Entered:
         """The chains that *names* go to whatever the packet."""
         return {target for name in names for rule, target in self.enters(name, Kind.GOTO) if not rule.matches}
 
+    def in_turn(self, name: str, start: int = 0) -> list[str]:
+        """The new chains that all rules of chain *name* from *start* on enter; [] if some do not.
+
+        Rules without a target may stand in front: they drop packets whose headers are cut off.
+        """
+        rules = list(itertools.dropwhile(lambda rule: rule.target is None, self.second[name].rules[start:]))
+        entered = [rule.enters or "" for rule in rules if not rule.matches]
+        found = [each for each in entered if each in self.second and each not in self.first]
+        return found if len(found) == len(rules) else []
+
     def of_rules(self, names: Sequence[str], rules: Sequence[Rule], kind: Kind) -> str | None:
         """The chain that *names* enter by the matches of *rules*; None where there are none, or several."""
         known = {_matches(rule) for rule in rules}
@@ -177,6 +227,11 @@ class Entered:
 def going_to(chain: str) -> Rule:
     """A rule by which all packets go to *chain*."""
     return _entering(Rule((), None), chain)
+
+
+def calling(chain: str) -> Rule:
+    """A rule by which all packets enter *chain*, and come back."""
+    return _entering(Rule((), None), chain, Kind.JUMP)
 
 
 def _entering(rule: Rule, chain: str, kind: Kind = Kind.GOTO) -> Rule:

@@ -12,18 +12,19 @@ from hitables.build.grow import grow
 from hitables.build.tree import Step, Tree, unsplit
 from hitables.ir.fields import Field
 
-AXES = (Axis(Field.SRC, 32, False, Cut.PREFIX), Axis(Field.DST, 32, False, Cut.PREFIX))
+FIELDS = (Field.SRC, Field.DST, Field.IIF, Field.OIF)
+AXES = tuple(Axis(field, 32, False, Cut.PREFIX) for field in FIELDS)
 COUNT = 60
 KINDS = list(range(0, 2 * COUNT, 2)), list(range(1, 2 * COUNT, 2))
 DECIDES = int(Reorder.DEFERRABLE | Reorder.SPLITTABLE)
 
 
-def boxes(seed: int, final: bool = True, reorder: int = DECIDES) -> Boxes:
-    """Rules of a source and of a destination by turns; their values are few, so that packets match both."""
+def boxes(seed: int, final: bool = True, reorder: int = DECIDES, kinds: int = 2) -> Boxes:
+    """Rules of a source and of a destination, or of more fields, by turns."""
     rng = np.random.default_rng(seed)
     low = rng.integers(0, 2**32 - 16, 2 * COUNT)
     rules = [
-        [{(Field.SRC, Field.DST)[at % 2]: (int(first), int(first) + int(rng.integers(1, 16)))}]
+        [{FIELDS[at % kinds]: (int(first), int(first) + int(rng.integers(1, 16)))}]
         for at, first in enumerate(low)
     ]
     return Boxes.of(AXES, rules, [final] * len(rules), None, [reorder] * len(rules))
@@ -73,6 +74,34 @@ def test_a_packet_that_the_list_lets_return_does_not_come_back_to_a_rule() -> No
     """RETURN may be split, but not deferred."""
     tree = told(boxes(0, reorder=int(Reorder.SPLITTABLE)))
     assert tree is not None and Step.ASK not in tree.step
+
+
+def by_turns(count: int) -> list[list[int]]:
+    return [list(range(kind, 2 * COUNT, count)) for kind in range(count)]
+
+
+@pytest.mark.parametrize("count", [3, 4])
+def test_of_more_kinds_each_tree_is_called_in_turn(count: int) -> None:
+    own = boxes(count, kinds=count)
+    tree = apart(own, by_turns(count), 14, 5 * len(own.final), growing)
+    assert tree is not None and (tree.step == Step.CALL).sum() >= count - 1
+    rng = np.random.default_rng(0)
+    packets = points(own, 0)
+    for field in range(1, count):  # packets that match rules of several kinds
+        more = points_in(own, rng.permutation(np.arange(field, 2 * COUNT, count)), rng)
+        packets[: len(more), field] = more[:, field]
+    (listed, _), (found, reads) = unsplit(own).search(packets), tree.search(packets)
+    assert (listed == found).all() and reads.max() <= tree.longest_read()
+    assert reads[found < 0].mean() < 25 * count and tree.nesting() <= 14
+    assert tree.printed_rules() <= 5 * len(own.final)
+
+
+def test_of_more_kinds_all_but_one_decide_their_packets() -> None:
+    own = boxes(1, kinds=3)
+    for kind in range(3):
+        own.final[kind::3] = 0
+        assert (apart(own, by_turns(3), 14, 600, growing) is None) == (kind > 0)
+    assert apart(boxes(1, kinds=3, reorder=int(Reorder.SPLITTABLE)), by_turns(3), 14, 600, growing) is None
 
 
 def test_nesting_and_growth_are_kept() -> None:

@@ -57,7 +57,7 @@ def test_a_block_of_one_of_the_kinds_beside_a_part_belongs_to_it() -> None:
 
 
 def test_a_list_of_many_blocks_is_not_cut() -> None:
-    blocks = [HOSTS, PORTS, NAMES] * MOST_BLOCKS
+    blocks = [[*block, "-j LOG"] for block in (HOSTS, PORTS, NAMES)] * MOST_BLOCKS
     assert arrangement([rule for block in blocks[:MOST_BLOCKS] for rule in block]) is not None
     assert arrangement([rule for block in blocks[: MOST_BLOCKS + 1] for rule in block]) is None
 

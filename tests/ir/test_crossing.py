@@ -30,7 +30,7 @@ def spans(rules: list[str], bounds: list[int] | None = None) -> list[tuple[int, 
 def test_the_kinds_of_a_part_are_told() -> None:
     (part,) = found(PAIRS)
     assert part == Crossing(0, 2 * COUNT, (0, 1) * COUNT)
-    assert part.of_kind(0) == list(range(0, 2 * COUNT, 2)) and part.of_kind(1) == list(range(1, 2 * COUNT, 2))
+    assert part.by_kind() == [list(range(0, 2 * COUNT, 2)), list(range(1, 2 * COUNT, 2))]
 
 
 @pytest.mark.parametrize(
@@ -78,6 +78,35 @@ def test_few_rules_of_a_kind_or_few_turns_are_no_part() -> None:
 def test_kinds_may_differ_in_interfaces_and_ports(one: str, two: str) -> None:
     rules = [f"{each.format(n)} -j DROP" for n in range(1, COUNT + 1) for each in (one, two)]
     assert spans(rules) == [(0, 2 * COUNT)]
+
+
+def in_turn(*kinds: str) -> list[str]:
+    return [f"{kind.format(n)} -j DROP" for n in range(1, 2 * COUNT) for kind in kinds]
+
+
+PORT, NAME, TAP = "-p udp -m udp --dport {}", "-i ppp{}", "-m physdev --physdev-in tap{}"
+
+
+def test_three_and_four_kinds_are_told() -> None:
+    for kinds in (["-s 192.0.2.{}", PORT, NAME], ["-s 192.0.2.{}", PORT, NAME, "-d 192.0.2.{}"]):
+        (part,) = found(in_turn(*kinds))
+        assert [len(each) for each in part.by_kind()] == [2 * COUNT - 1] * len(kinds)
+        assert sorted(at for kind in part.by_kind() for at in kind) == list(range(part.end))
+    assert not found(in_turn("-s 192.0.2.{}", PORT, NAME, "-d 192.0.2.{}", TAP))
+
+
+def test_a_rule_of_several_fields_is_of_the_kind_that_most_rules_have() -> None:
+    rules = [
+        *in_turn("-s 192.0.2.{} -p udp -m udp --dport {}".replace("{}", "{0}"), PORT, NAME, "-d 192.0.2.{}")
+    ]
+    (part,) = found(rules)
+    assert part.kinds[:4] == (0, 0, part.kinds[2], part.kinds[3]) and len(part.by_kind()) == 3
+
+
+def test_two_kinds_go_before_three_unless_these_are_twice_as_long() -> None:
+    two, three = in_turn("-s 192.0.2.{}", PORT), in_turn("-s 192.0.2.{}", PORT, NAME)
+    assert [len(each.by_kind()) for each in found([*two, *two, *three])] == [2, 3]
+    assert [len(each.by_kind()) for each in found([*two, *three, *three])] == [3]
 
 
 def test_of_parts_that_overlap_the_longest_is_taken() -> None:

@@ -28,12 +28,12 @@ def drawn(rng: random.Random, family: Family) -> str:
     more = ["", "", " -m mark --mark 1", " -m comment --comment x"] if rng.random() < 0.3 else [""]
     rules: list[str] = []
     for _ in range(rng.randrange(1, 3)):
-        one, two = rng.sample(kinds, 2)
+        chosen = rng.sample(kinds, rng.choice([2, 2, 3, 4]))
         count = rng.choice([12, 20, 36])
         if rng.random() < 0.7:
-            part = [each() for _ in range(count) for each in (one, two)]
+            part = [each() for _ in range(count) for each in chosen]
         else:
-            part = [one() for _ in range(count)] + [two() for _ in range(count)]
+            part = [each() for each in chosen for _ in range(count)]
         rules += [f"{rule}{rng.choice(more)} {rng.choice(targets)}" for rule in part]
         if rng.random() < 0.3:
             rules.append(rng.choice(["-p udp -j LOG", "-m mark --mark 1 -j ACCEPT", "-j user0"]))

@@ -39,6 +39,34 @@ def text(targets: str, *, chain: str = "FORWARD", front: str = "", behind: str =
     return f"*mangle\n{heads}{jump}" + "".join(f"-A {chain} {line}\n" for line in lines) + f"{USER}COMMIT\n"
 
 
+def of_three_kinds(*targets: str) -> str:
+    kinds = ("-s {}", "-d {}", "-p udp -m udp --dport {}", "-i ppp{}")[: len(targets)]
+    rows = [
+        f"{kind.format(host if at < 2 else 7 * n + 1)} -j {target}"
+        for n, host in enumerate(HOSTS)
+        for at, (kind, target) in enumerate(zip(kinds, targets, strict=True))
+    ]
+    lines = "".join(f"-A FORWARD {row}\n" for row in ["-p icmp -j ACCEPT", *rows, "-j DROP"])
+    return f"*filter\n:INPUT ACCEPT\n:FORWARD ACCEPT\n:OUTPUT ACCEPT\n{lines}COMMIT\n"
+
+
+@pytest.mark.parametrize("targets", [("DROP", "ACCEPT", "DROP"), ("DROP", "LOG", "ACCEPT"), ("DROP",) * 4])
+def test_three_and_four_kinds_are_proved_without_the_product_of_their_fields(
+    targets: tuple[str, ...],
+) -> None:
+    output = hitables.compile(of_three_kinds(*targets), backend="nft", max_expansion=6)
+    assert not output.by_regions and not output.faults
+    first, second = output.before.table("filter"), output.program.table("filter")
+    cut = with_called_parts(first, second, Family.IPV4, exact=False)
+    assert cut is not None and len(cut.chains) >= len(first.chains) + 2 * len(targets)
+    answer = exact.check(output.before, output.program, Question())
+    assert isinstance(answer, Equal) and answer.looked_at < 60 * len(HOSTS)
+    host = HOSTS[70]
+    for wrong in (f"-s {host} -j DROP", f"-d {host} -j {targets[1]}"):
+        other = read(output.text.replace(wrong, wrong.replace(wrong.split()[-1], "REJECT"), 1))
+        assert isinstance(exact.check(output.before, other, Question()), Difference)
+
+
 CASES = {
     "verdicts": text("j,DROP j,DROP j,ACCEPT"),
     "a chain that decides": text("j,logdrop j,DROP"),
