@@ -8,6 +8,7 @@ Caller: tables.py.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -37,6 +38,8 @@ FEW_BOXES = 2000
 GATED = "its packets read the list, others do not"
 # The share by which packets of the rules may read more, if packets of no rule then read little.
 GATE_SHARE = 0.05
+# Why a list stays as it is though a tree might read fewer rules.
+TOO_LARGE = "a tree over its rules takes more memory than there is, or than one may take"
 # The share of the budget beyond which a tree was cut short; then another is tried, however many boxes.
 CROWDED = 0.9
 
@@ -58,15 +61,21 @@ def _with_whole_names(boxes: Boxes) -> list[Boxes]:
 class RunTrees:
     """Grows the trees of a table, and weighs them.
 
-    spent  seconds of growing so far
+    spent      seconds of growing so far
+    too_large  whether a tree over the last run took more memory than there is, or than build.grow allows
     """
 
-    # Packets that read no more are not told apart by the kinds of rules that they match.
-    FEW_READ = 30
+    # Packets that read no more for each doubling of the list's length are not told apart by kinds of rules.
+    FEW_READ = 3.0
 
     def __init__(self, options: Options, family: Family, costs: Costs, backends: Sequence[Backend]) -> None:
         self.options, self.family, self.costs, self.backends = options, family, costs, backends
         self.spent = 0.0
+        self.too_large = False
+
+    def is_few(self, read: float, rules: Sequence[Rule]) -> bool:
+        """Whether packets that read so many of *rules* cannot gain much."""
+        return read <= self.FEW_READ * math.log2(len(rules))
 
     def cost_of_miss(self, match: Match) -> float:
         """The cost of the match for a packet that it does not match."""
@@ -86,6 +95,7 @@ class RunTrees:
         *calls*: rules that packets read before they are in the tree.
         *crossing*: tells the kinds of its rules.
         """
+        self.too_large = False
         priced = Priced(run, boxes.axes, self.family)
         boxes.prices = prices(priced, self.costs, self.backends)
         each = self.each_backend(priced)
@@ -96,7 +106,7 @@ class RunTrees:
             trees.append(self.grow(boxes.priced(crowded), nesting, budget))
         found = means(boxes, trees, each)
         best = int(found[:, 1:, 1].sum(axis=1).argmin())
-        kinds = crossing() if found[best, 0, 1] > self.FEW_READ else None
+        kinds = crossing() if not self.is_few(found[best, 0, 1], run) else None
         if kinds is not None:
             told = apart(boxes, kinds.by_kind(), nesting, budget, self.grow)
             if told is not None:
@@ -107,7 +117,8 @@ class RunTrees:
                 best = best if spent[0] <= spent[1] else len(trees) - 1
         read, *costs = found[best]
         read[1] += calls
-        why = "" if read[1] < read[0] else "a tree would not read fewer rules"
+        no_gain = TOO_LARGE if self.too_large else "a tree would not read fewer rules"
+        why = "" if read[1] < read[0] else no_gain
         for backend, (before, after) in zip(self.backends, costs, strict=True):
             if not why and after >= before:
                 why = f"a tree would not cost less: {after:.0f} ns in {backend.value}, the list {before:.0f}"
@@ -154,19 +165,24 @@ class RunTrees:
         return 0.0 if found is None else float(found[1, 1:].sum())
 
     def grow(self, boxes: Boxes, nesting: int, budget: int) -> Tree:
+        """A tree over the boxes; the list where a tree takes more memory than there is."""
         options = self.options
         started = time.process_time()
-        tree = grow(
-            boxes,
-            algorithm=options.algorithm,
-            leaf_size=options.leaf_size,
-            spfac=options.spfac,
-            max_nesting=nesting,
-            budget=budget,
-            effort=options.effort,
-        )
-        self.spent += time.process_time() - started
-        return tree
+        try:
+            return grow(
+                boxes,
+                algorithm=options.algorithm,
+                leaf_size=options.leaf_size,
+                spfac=options.spfac,
+                max_nesting=nesting,
+                budget=budget,
+                effort=options.effort,
+            )
+        except MemoryError:
+            self.too_large = True
+            return unsplit(boxes)
+        finally:
+            self.spent += time.process_time() - started
 
     def each_backend(self, priced: Priced) -> list[Prices]:
         return [nanoseconds(priced, self.costs, each) for each in self.backends]

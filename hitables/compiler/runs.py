@@ -52,7 +52,7 @@ def runs_of(
     for end in sorted({last_jump, *cuts} - {0}):
         part = rules[start:end]
         if start >= last_jump and len(part) >= min_length and any(map(leaves_chain, part)):
-            runs.append(Run(list(part), Place.REST))
+            runs += [Run(run, Place.REST) for run in _cut_at_memory(part)]
         else:
             _add_before(runs, part, [at - start for at in jumps], min_length if calls else len(rules) + 1)
         start = end

@@ -181,8 +181,7 @@ class TableCompiler:
         """How *chain* may be read in parts."""
         if not self.options.before_jumps:
             return None
-        exact = self.options.malformed is Malformed.EXACT
-        return arranged(chain, self.table, self.family, exact=exact)
+        return arranged(chain, self.table, self.family)
 
     def grow(self, chain: Chain, lists: Sequence[List]) -> str:
         """Write the cheapest tree over one of *lists*, which all do what *chain* does.
@@ -242,7 +241,7 @@ class TableCompiler:
 
     def in_parts(self, listed: List, best: Plan | None, names: int) -> Plan | None:
         """*best*, or the plan of the list in parts where that is cheaper."""
-        is_good = best is not None and best.read <= self.trees.FEW_READ
+        is_good = best is not None and self.trees.is_few(best.read, listed.chain.rules)
         if is_good and regrouped(listed.chain.rules, self.family) is None:
             return best
         other = self.arranged(listed.chain)
@@ -266,7 +265,8 @@ class TableCompiler:
         if other is None and (start, end) == (0, len(listed.chain.rules)) and not listed.simplified:
             other = self.arranged(listed.chain)
             other = None if other is None or other.cuts else other
-        return None if other is None else other.crossing(start, end)
+        exact = self.options.malformed is Malformed.EXACT
+        return None if other is None else other.crossing(start, end, exact=exact)
 
     def with_hot(self, chain: Chain, plan: Plan, traffic: Weights, names: int) -> Plan:
         """*plan* with the hot rules that pay, grown for the packets that they leave where that is cheaper."""

@@ -37,22 +37,25 @@ class Arrangement:
     cuts: tuple[int, ...]
     crossings: tuple[Crossing, ...]
 
-    def crossing(self, start: int, end: int) -> Crossing | None:
-        """That of the rules *start* to *end*; None if they are not told apart."""
-        return next((each for each in self.crossings if (each.start, each.end) == (start, end)), None)
+    def crossing(self, start: int, end: int, *, exact: bool) -> Crossing | None:
+        """That of the rules *start* to *end*; None if they are not told apart.
+
+        exact  no packet may be dropped that the list accepts, whatever its header
+        """
+        for each in self.crossings:
+            if (each.start, each.end) == (start, end) and not (exact and each.drops):
+                return each
+        return None
 
 
-def arranged(chain: Chain, table: Table, family: Family, *, exact: bool) -> Arrangement | None:
-    """How *chain*, of *table*, may be arranged; None: as it stands, in one part.
-
-    exact  no packet may be dropped that the list accepts, whatever its header
-    """
+def arranged(chain: Chain, table: Table, family: Family) -> Arrangement | None:
+    """How *chain*, of *table*, may be arranged; None: as it stands, in one part."""
     other = regrouped(chain.rules, family)
     order = tuple(range(len(chain.rules))) if other is None else other.order
     cuts = set[int]() if other is None else set(other.cuts)
     rules = chain.rules if other is None else tuple(chain.rules[at] for at in order)
-    narrow = narrow_fields(rules, family, exact=exact)
-    found = crossings(rules, narrow, table, sorted(cuts))
+    narrow = narrow_fields(rules, family)
+    found = crossings(rules, narrow, table, family, sorted(cuts))
     parts = [(each.start, each.end) for each in found]
     for start, end in pairwise(sorted({0, *cuts, *itertools.chain.from_iterable(parts), len(rules)})):
         if (start, end) not in parts:

@@ -5,8 +5,8 @@ and out.  A tree over both fields has their product, and a tree for each field r
 order than the list.  But the order is told only by packets that match rules of two kinds, and these are few.
 
 Law: let no rule of a list ask a memory or chance, nor test what a rule of its table may write.  Then whether
-a rule matches a packet does not depend on when it is read, and to a packet that matches rules of one kind only
-the list does what these do, in their order.  So the list is equal to each of these:
+a rule matches a packet does not depend on when it is read, and to a packet that matches rules of one kind
+only the list does what these do, in their order.  So the list is equal to each of these:
 - of two kinds: packets that match a rule of the first kind and one of the second read the list, those that
   match a rule of the first alone read the rules of the first, all others read the rules of the second;
 - of any number, if each rule of all kinds but the last surely ends the way of its packets: the rules of the
@@ -24,12 +24,13 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .counting import GROUP
-from .narrow_fields import BITS, BOUND
+from .fields import Family
+from .narrow_fields import BITS, BOUND, may_drop
 from .program import Table
-from .rule import Metadata, Role, Rule
+from .rule import Match, Metadata, Role, Rule
 from .semantics import FIELDS_WRITTEN
 
 # Rules before which the kind changes, at least: where it changes less often, trees serve as they are.
@@ -45,11 +46,13 @@ class Crossing:
     """Consecutive rules of a list, *start* to *end*, whose *kinds* have fields of their own.
 
     kinds  by rule: the number of its kind, from 0
+    drops  whether matches of the rules may drop broken headers, so that reading them early may drop more
     """
 
     start: int
     end: int
     kinds: tuple[int, ...]
+    drops: bool = False
 
     def by_kind(self) -> list[list[int]]:
         """The rules of each kind, as indexes from *start*."""
@@ -60,7 +63,7 @@ class Crossing:
 
 
 def crossings(
-    rules: Sequence[Rule], narrow: Sequence[int], table: Table, bounds: Sequence[int]
+    rules: Sequence[Rule], narrow: Sequence[int], table: Table, family: Family, bounds: Sequence[int]
 ) -> list[Crossing]:
     """The parts of *rules*, of a chain of *table*, in which rules of several kinds cross.
 
@@ -71,7 +74,13 @@ def crossings(
     if not found:
         return []
     states = written_by(table)
-    return [each for each in found if not _changes(rules[each.start : each.end], states)]
+    parts = []
+    for each in found:
+        matches = {id(match): match for rule in rules[each.start : each.end] for match in rule.matches}
+        if not _changes(matches.values(), states):
+            drops = any(may_drop(match, family) for match in matches.values())
+            parts.append(replace(each, drops=drops))
+    return parts
 
 
 def written_by(table: Table) -> frozenset[Metadata]:
@@ -82,16 +91,13 @@ def written_by(table: Table) -> frozenset[Metadata]:
     return frozenset().union(*by_matches, *(Rule((), target).writes for target in targets.values()))
 
 
-def _changes(rules: Sequence[Rule], states: frozenset[Metadata]) -> bool:
-    """Whether writing *states* may change which of *rules* match a packet."""
-    if not states:
-        return False
+def _changes(matches: Iterable[Match], states: frozenset[Metadata]) -> bool:
+    """Whether writing *states* may change the answer of a match."""
     fields = frozenset(field for state in states for field in FIELDS_WRITTEN.get(state, ()))
-    matches = {id(match): match for rule in rules for match in rule.matches}
     return any(
         (match.role is Role.CONSTANT and not match.reads.isdisjoint(states))
         or any(test.field in fields for test in match.tests)
-        for match in matches.values()
+        for match in matches
     )
 
 

@@ -25,15 +25,12 @@ BOUND = -1
 NARROW = 128
 
 
-def narrow_fields(rules: Sequence[Rule], family: Family, *, exact: bool) -> list[int]:
-    """By rule: the fields that it limits to few values, as bits; BOUND if one of its matches is bound.
-
-    A match is bound that asks a memory or chance; with *exact*, also one that drops broken headers.
-    """
+def narrow_fields(rules: Sequence[Rule], family: Family) -> list[int]:
+    """By rule: the fields that it limits to few values, as bits; BOUND if it asks a memory or chance."""
     matches_of = list(map(attrgetter("matches"), rules))
     # Rules share equal matches, so each need be looked at once.
     distinct = {id(match): match for match in row.from_iterable(matches_of)}
-    known = {key: _of(match, family, exact) for key, match in distinct.items()}
+    known = {key: _of(match, family) for key, match in distinct.items()}
     limited = []
     for matches in matches_of:
         bits = 0
@@ -43,11 +40,14 @@ def narrow_fields(rules: Sequence[Rule], family: Family, *, exact: bool) -> list
     return limited
 
 
-def _of(match: Match, family: Family, exact: bool) -> int:
-    if match.role not in (Role.SPACE, Role.CONSTANT):
-        return BOUND
+def may_drop(match: Match, family: Family) -> bool:
+    """Whether the match may drop a packet whose header is broken, or hides its protocol."""
     drops = bool(match.needs or match.strict or match.option)
-    if exact and (drops or (match.is_protocol and family is Family.IPV6)):
+    return drops or (match.is_protocol and family is Family.IPV6)
+
+
+def _of(match: Match, family: Family) -> int:
+    if match.role not in (Role.SPACE, Role.CONSTANT):
         return BOUND
     if match.either:
         return 0

@@ -25,7 +25,7 @@ from hitables.ir.fields import Family
 from hitables.ir.program import Chain, Table
 from hitables.ir.rule import Kind, Rule, Target
 
-from .crossing_lists import Entered, calling, going_to, keys, told_apart
+from .crossing_lists import Entered, calling, going_to, keys, leaves_chain, told_apart
 
 
 def with_called_parts(first: Table, second: Table, family: Family, *, exact: bool) -> Table | None:
@@ -36,8 +36,8 @@ def with_called_parts(first: Table, second: Table, family: Family, *, exact: boo
     chains: list[Chain] = []
     added: list[Chain] = []
     for chain in first.chains:
-        other = arranged(chain, first, family, exact=exact) if chain.name in second else None
-        cut = [] if other is None else _Cut(chain, other, first, second).chains()
+        other = arranged(chain, first, family) if chain.name in second else None
+        cut = [] if other is None else _Cut(chain, other, first, second, exact).chains()
         chains.append(cut[0] if len(cut) > 1 else chain)
         added += cut[1:]
     names = [chain.name for chain in added]
@@ -52,7 +52,8 @@ class _Cut:
     inline  the rules of the chain that is written: it, or a chain that it goes on to
     """
 
-    def __init__(self, chain: Chain, other: Arrangement, first: Table, second: Table) -> None:
+    def __init__(self, chain: Chain, other: Arrangement, first: Table, second: Table, exact: bool) -> None:
+        self.exact = exact
         self.chain, self.other, self.first, self.second = chain, other, first, second
         self.entered = Entered(second, first)
         self.open = chain
@@ -65,7 +66,7 @@ class _Cut:
         """The chain, and those that it enters; none when the second program has no such parts."""
         rules = [_by_policy(self.chain.rules[at], self.chain.end) for at in self.other.order]
         for start, end in pairwise(sorted({0, *self.other.cuts, len(rules)})):
-            part, crossing = rules[start:end], self.other.crossing(start, end)
+            part, crossing = rules[start:end], self.other.crossing(start, end, exact=self.exact)
             if end == len(rules):
                 self.inline += self.apart(part, crossing, self.open.name, None)
             elif not self.goes_on(part, crossing) and not self.calls(part, crossing):
@@ -85,7 +86,7 @@ class _Cut:
 
     def goes_on(self, part: list[Rule], crossing: Crossing | None) -> bool:
         """Whether the second program has a tree for *part* that goes on to a chain with the rest."""
-        if not any(map(_leaves_chain, part)) or self.printed.has(part):
+        if not any(map(leaves_chain, part)) or self.printed.has(part):
             return False
         then = self.entered.rest(self.open.name, part)
         if then is None:
@@ -99,7 +100,8 @@ class _Cut:
     def calls(self, part: list[Rule], crossing: Crossing | None) -> bool:
         """Whether the second program calls trees for *part*, or has it as it is."""
         for piece in _pieces(part):
-            root = self.printed.called()
+            # A rule that leaves the chain would come back from a tree that is called.
+            root = None if leaves_chain(piece[0]) else self.printed.called()
             if root is not None:
                 own = self.apart(piece, crossing if len(piece) == len(part) else None, root, None)
                 self.inline.append(calling(root))
@@ -113,7 +115,7 @@ class _Cut:
 
 def _pieces(rules: Sequence[Rule]) -> Iterator[list[Rule]]:
     """*rules*, parted before and behind each one that leaves the chain: such a rule is in no called tree."""
-    for leaves, group in groupby(rules, _leaves_chain):
+    for leaves, group in groupby(rules, leaves_chain):
         piece = list(group)
         yield from ([rule] for rule in piece) if leaves else [piece]
 
@@ -151,7 +153,3 @@ def _by_policy(rule: Rule, end: str | None) -> Rule:
     if end is None or not rule.returns:
         return rule
     return rule._replace(target=Target(end, Kind.VERDICT, end))
-
-
-def _leaves_chain(rule: Rule) -> bool:
-    return rule.target is not None and rule.target.kind in (Kind.RETURN, Kind.GOTO)

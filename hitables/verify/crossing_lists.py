@@ -14,7 +14,7 @@ Users: called_parts.py.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from hitables.ir.crossing import Crossing
 from hitables.ir.program import Chain, Table
@@ -30,16 +30,20 @@ def told_apart(
     start  how many rules of *root* are read before
     then   the chain that follows; None where packets come back, or are at the end of a chain
     """
+    if not entered.may_have(rules, then):
+        return None
     kinds = [[rules[at] for at in kind] for kind in crossing.by_kind()]
+    leaves = any(map(leaves_chain, rules))
     for order in itertools.permutations(kinds):
         found = None
-        if len(kinds) > 2:
-            found = _asked_in_turn(rules, order, root, start, entered) if then is None else None
-        elif then is None:
-            found = _asked(rules, order, root, entered)
+        if then is None and not leaves and all(map(entered.decides, itertools.chain(*order[:-1]))):
+            if len(kinds) == 2:
+                found = _asked(rules, order, root, entered)
+            else:
+                found = _asked_in_turn(rules, order, root, start, entered)
         if found is None and len(kinds) == 2:
             found = _told(rules, order, root, then, entered)
-        if found is not None and len(found[1]) == len({chain.name for chain in found[1]}):
+        if found is not None:
             return found
     return None
 
@@ -50,47 +54,49 @@ _Found = tuple[list[Rule], list[Chain]]
 def _asked(
     rules: Sequence[Rule], kinds: Sequence[Sequence[Rule]], root: str, entered: Entered
 ) -> _Found | None:
-    """Where each rule of the first kind decides its packets, and asks for the second before it does."""
+    """Where each rule of the first kind, which decides its packets, asks for the second before it does."""
     one, two = kinds
     below = (root, *entered.by_tests(root))
     asks = entered.of_rules(below, one, Kind.JUMP)
     reads_two = _only(entered.by_rules_without_tests(below))
-    if asks is None or reads_two is None or not all(map(entered.decides, one)):
+    whole = None if asks is None else entered.list_of(rules, asks)
+    if asks is None or reads_two is None or whole is None:
         return None
-    whole = entered.list_of(rules, asks)
-    if whole is None:
-        return None
-    chains = {asks: [_entering(rule, whole) for rule in two], whole: rules, reads_two: two}
-    return [*_asking(one, asks), going_to(reads_two)], _chains(chains)
+    chains = [(asks, [_entering(rule, whole) for rule in two]), (whole, rules), (reads_two, two)]
+    return _found([*_asking(one, asks), going_to(reads_two)], chains)
 
 
 def _asked_in_turn(
     rules: Sequence[Rule], kinds: Sequence[Sequence[Rule]], root: str, start: int, entered: Entered
 ) -> _Found | None:
-    """Where the trees over several kinds are called in turn, and each rule of all but the last asks."""
+    """Where trees over several kinds are called in turn, and each rule of all but the last asks."""
     *called, last = entered.in_turn(root, start) or [""]
-    deciding = (rule for kind in kinds[:-1] for rule in kind)
-    if len(called) + 1 != len(kinds) or not all(map(entered.decides, deciding)):
+    if len(called) + 1 != len(kinds):
         return None
-    chains: dict[str, Sequence[Rule]] = {last: kinds[-1]}
-    tells: list[str] = []
+    chains: list[tuple[str, Sequence[Rule]]] = [(last, kinds[-1])]
+    tells: list[str] = []  # the chains of the tests of the kinds behind the one that is looked at
+    wholes: set[str | None] = set()
     for at in reversed(range(len(called))):
         below = (called[at], *entered.by_tests(called[at]))
         asks = entered.of_rules(below, kinds[at], Kind.JUMP)
         if asks is None:
             return None
-        told = [asks] if at + 2 == len(kinds) else entered.in_turn(asks)
-        if told[1:] != tells:
+        told = entered.in_turn(asks) if tells else [asks]
+        if not told or told[1:] != tells:
             return None
-        if told != [asks]:
-            chains[asks] = [*(calling(name) for name in told[:-1]), going_to(told[-1])]
+        if tells:
+            chains.append((asks, [*map(calling, told[:-1]), going_to(told[-1])]))
         tells = told
-        whole = entered.list_of(rules, tells[0])
-        if whole is None or chains.setdefault(whole, rules) is not rules or tells[0] in chains:
-            return None
-        chains[tells[0]] = [_entering(rule, whole) for rule in kinds[at + 1]]
-        chains[called[at]] = _asking(kinds[at], asks)
-    return [*(calling(name) for name in called), going_to(last)], _chains(chains)
+        chains.append((called[at], _asking(kinds[at], asks)))
+        wholes.add(entered.list_of(rules, tells[0]))
+    whole = _only(wholes)
+    if whole is None:
+        return None
+    chains.append((whole, rules))
+    chains += [
+        (name, [_entering(each, whole) for each in kind]) for name, kind in zip(tells, kinds[1:], strict=True)
+    ]
+    return _found([*map(calling, called), going_to(last)], chains)
 
 
 def _asking(rules: Sequence[Rule], asks: str) -> list[Rule]:
@@ -117,17 +123,25 @@ def _told(
     reads_one, reads_two = _only(own), _only(entered.by_rules_without_tests(below) - own - {then})
     if reads_one is None or reads_two is None:
         return None
-    chains = {
-        tells: [*(_entering(rule, whole) for rule in two), going_to(reads_one)],
-        whole: [*rules, *end],
-        reads_one: [*one, *end],
-        reads_two: [*two, *end],
-    }
-    return [*(_entering(rule, tells) for rule in one), going_to(reads_two)], _chains(chains)
+    chains = [
+        (tells, [*(_entering(rule, whole) for rule in two), going_to(reads_one)]),
+        (whole, [*rules, *end]),
+        (reads_one, [*one, *end]),
+        (reads_two, [*two, *end]),
+    ]
+    return _found([*(_entering(rule, tells) for rule in one), going_to(reads_two)], chains)
 
 
-def _chains(rules_of: Mapping[str, Sequence[Rule]]) -> list[Chain]:
-    return [Chain(name, None, tuple(rules)) for name, rules in rules_of.items()]
+def _found(inline: list[Rule], chains: Sequence[tuple[str, Sequence[Rule]]]) -> _Found | None:
+    """The law is one of as many chains as there are names; None where a name stands for two of them."""
+    if len({name for name, _ in chains}) < len(chains):
+        return None
+    return inline, [Chain(name, None, tuple(rules)) for name, rules in chains]
+
+
+def leaves_chain(rule: Rule) -> bool:
+    """Whether the rule leaves its chain by RETURN or -g."""
+    return rule.target is not None and rule.target.kind in (Kind.RETURN, Kind.GOTO)
 
 
 class Entered:
@@ -188,6 +202,11 @@ class Entered:
             }
         )
 
+    def may_have(self, rules: Sequence[Rule], then: str | None) -> bool:
+        """Whether some new chain has as many rules as the list."""
+        count = len(rules) + (then is not None)
+        return any(len(each.rules) == count and each.name not in self.first for each in self.second.chains)
+
     def list_of(self, rules: Sequence[Rule], name: str) -> str | None:
         """The chain with just these rules among those that chain *name* leads to."""
         wanted = keys(rules)
@@ -240,7 +259,7 @@ def _entering(rule: Rule, chain: str, kind: Kind = Kind.GOTO) -> Rule:
     return Rule(rule.matches, Target(chain, kind, f"{word} {chain}"))
 
 
-def _only(names: Collection[str]) -> str | None:
+def _only(names: Collection[str | None]) -> str | None:
     """The one name; None where there are none, or several."""
     return next(iter(names)) if len(names) == 1 else None
 

@@ -223,64 +223,69 @@ class TableProver:
 class AtOnce:
     """The ways to prove many classes, or all chains, of a table at once.
 
-    Rules that only count may be printed in groups, or in the order of the list (ir/counting.py).
-    Compared in the wrong way they would cut the header space into the product of their fields.
+    Rules that only count may be printed in groups, or in the order of the list (ir/counting.py), and lists in
+    parts (ir/arrangement.py).  Compared in the wrong way they would cut the header space into the product of
+    their fields.
     """
 
     def __init__(
         self, encoding: Encoding, question: Question, deadline: Deadline, chains: Sequence[str]
     ) -> None:
         self.encoding, self.question, self.deadline, self.chains = encoding, question, deadline, chains
+        self._encodings: dict[int, Encoding] = {}
+        self._merged: list[MergedClasses] = []
 
     @cached_property
-    def cut(self) -> Encoding | None:
-        """The tables, with the first cut into the parts that the second calls."""
+    def forms(self) -> list[tuple[Table, Table]]:
+        """The tables in each form that avoids the product of the fields, the likeliest first."""
         first, second = self.encoding.tables
-        cut = self._with_parts(first, second)
-        return None if cut is None else self._encode(cut, second)
-
-    @cached_property
-    def cut_second(self) -> Encoding | None:
-        """The tables, with the second cut into the parts that the first calls."""
-        first, second = self.encoding.tables
-        cut = self._with_parts(second, first)
-        return None if cut is None else self._encode(first, cut)
-
-    @cached_property
-    def in_groups(self) -> Encoding | None:
-        """The tables, with the rules that only count in groups; None where that moves no rule."""
         family = self.encoding.family
-        first, second = self.encoding.tables
+        exact = self.question.malformed is Malformed.EXACT
+        cut = with_called_parts(first, second, family, exact=exact)
+        # What the second program drops beyond the first must be dropped by it, not by its parts alone.
+        cut_second = with_called_parts(second, first, family, exact=True)
         in_groups = grouped(first, family), grouped(second, family)
-        return None if in_groups[0] is first and in_groups[1] is second else self._encode(*in_groups)
+        forms = [] if cut is None else [(cut, second)]
+        forms += [] if cut_second is None else [(first, cut_second)]
+        forms += [] if in_groups[0] is first and in_groups[1] is second else [in_groups]
+        return forms
 
     def by_parts(self) -> Iterator[Encoding]:
-        """The tables in each form that avoids the product of the fields, the likeliest first."""
-        for encoding in (self.cut, self.cut_second):
-            if encoding is not None:
-                yield encoding
-        if self.in_groups is not None:
-            yield self.in_groups
+        """The tables in each of these forms."""
+        return (self._encoded(form) for form in range(len(self.forms)))
 
-    @cached_property
-    def merged(self) -> list[MergedClasses]:
+    def merged(self) -> Iterator[MergedClasses]:
         """Classes that read the rules alike: in turn, until all are proved."""
-        if self.in_groups is None and self.cut is None:
-            return [self._merged(self.encoding)]
-        as_written = self._merged(self.encoding, only_lists=True)
-        parts = [] if self.cut is None else [self._merged(self.cut)]
-        return [as_written, *parts, self._merged(self.in_groups or self.encoding)]
+        if not self._merged:
+            self._merged.append(self._classes(self.encoding, self._names_in_parts()))
+        for at in range(len(self.forms) + 1):
+            if at == len(self._merged):
+                self._merged.append(self._classes(self._encoded(at - 1)))
+            yield self._merged[at]
+        if self.forms:
+            yield self._classes(self.encoding)
 
-    def _with_parts(self, first: Table, second: Table) -> Table | None:
-        exact = self.question.malformed is Malformed.EXACT
-        return with_called_parts(first, second, self.encoding.family, exact=exact)
+    def _names_in_parts(self) -> frozenset[str]:
+        """The chains of the first table that some form has in parts, or in another order."""
+        first = self.encoding.tables[0]
+        return frozenset(
+            each.name
+            for form in self.forms
+            for mine, other in zip(self.encoding.tables, form, strict=True)
+            for each in mine.chains
+            if each.name in first and each.rules is not other[each.name].rules
+        )
 
-    def _encode(self, first: Table, second: Table) -> Encoding:
-        encoding = self.encoding
-        return Encoding((first, second), encoding.family, encoding.backend, encoding.verdict_only)
+    def _encoded(self, form: int) -> Encoding:
+        if form not in self._encodings:
+            encoding = self.encoding
+            self._encodings[form] = Encoding(
+                self.forms[form], encoding.family, encoding.backend, encoding.verdict_only
+            )
+        return self._encodings[form]
 
-    def _merged(self, encoding: Encoding, only_lists: bool = False) -> MergedClasses:
-        return MergedClasses(encoding, self.question, self.deadline, self.chains, only_lists=only_lists)
+    def _classes(self, encoding: Encoding, in_parts: frozenset[str] = frozenset()) -> MergedClasses:
+        return MergedClasses(encoding, self.question, self.deadline, self.chains, in_parts)
 
 
 class Parts:
@@ -324,7 +329,7 @@ class Comparison:
 
     def first_difference(self) -> Equal | Difference | Undecided:
         regions, rest = 0, list(self.tables.classes)
-        for merged in self.parts.at_once.merged:
+        for merged in self.parts.at_once.merged():
             looked_at, proved = merged.proved(self.chain)
             regions += looked_at
             rest = [packets for packets in rest if (self.backend, packets) not in proved]

@@ -68,7 +68,8 @@ class MergedClasses:
     """Two tables, and what is proved of them for groups of classes.
 
     chains      the built-in chains that are compared
-    only_lists  compare lists of groups, and nothing by regions
+    in_parts    chains of the first program that may be printed in parts: they, and those that lead to them,
+                are compared by lists of groups, and not by regions
     why         after `proved`: why lists that seem to be printed by groups were compared by regions
     differ      after `proved`: whether the programs differ for a packet of a group, which no class may have
     """
@@ -79,11 +80,11 @@ class MergedClasses:
         question: Question,
         deadline: Deadline,
         chains: Sequence[str],
-        *,
-        only_lists: bool = False,
+        in_parts: frozenset[str] = frozenset(),
     ) -> None:
         self.question, self.deadline, self.chains = question, deadline, chains
-        self.encoding, self.only_lists = encoding, only_lists
+        self.encoding = encoding
+        self.in_parts = frozenset(encoding.chain(0, name) for name in in_parts)
         self.readings = {backend: encoding.read_by(backend) for backend in question.backends}
         self.why: dict[str, str] = {}
         self.differ = False
@@ -120,8 +121,10 @@ class MergedClasses:
         """Prove one chain, by lists where it is printed by groups."""
         equal: list[BackendClass] = []
         before = self._regions()
+        known = dict(self.why)
         by_lists = self._has_lists(chain)
-        for group in self._class_groups() if by_lists or not self.only_lists else ():
+        by_regions = self.in_parts.isdisjoint(self._reached(chain))
+        for group in self._class_groups() if by_lists or by_regions else ():
             status = Status.TOO_DEEP
             noted = dict(self.why)
             for leave_out in self._leaves_out if by_lists else ():
@@ -129,12 +132,14 @@ class MergedClasses:
                     status = self._compare_lists(group, chain, leave_out)
             if status == Status.EQUAL:
                 self.why = noted
-            if status == Status.TOO_DEEP and not self.only_lists:
+            if status == Status.TOO_DEEP and by_regions:
                 status = self._compare_regions(group, chain)
             if status in (Status.NO_TIME, Status.NO_MEMORY, Status.STOPPED):
                 break
             if status == Status.EQUAL:
                 equal += group.members
+        if not by_regions:  # nothing was compared by them
+            self.why = known
         return self._regions() - before, frozenset(equal)
 
     def _prove_together(self) -> None:

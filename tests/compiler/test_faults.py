@@ -25,6 +25,7 @@ from hitables.compiler import compile as compiling
 from hitables.compiler import pipeline, run_trees
 from hitables.compiler.options import Options
 from hitables.compiler.pipeline import compile_text
+from hitables.compiler.run_trees import TOO_LARGE
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.kernel.load_save import load, save
@@ -273,7 +274,19 @@ def test_compile_rules_raises_faults_unless_they_are_spared(spoil: Callable[...,
     assert result.program.table("filter")["long"] == program.table("filter")["long"]
 
 
-@pytest.mark.parametrize("error", [MemoryError, RecursionError, KeyboardInterrupt, HitablesError])
+def test_a_chain_whose_tree_takes_too_much_memory_stays_as_it_is(spoil: Callable[..., None]) -> None:
+    def takes_all(tree: Tree) -> Tree:
+        raise MemoryError("no memory is left for the tree")
+
+    spoil(takes_all)
+    output = compile_text(THREE, Options())
+    assert not output.faults and {each.why for each in output.reports} == {TOO_LARGE}
+    assert [rule for rule in output.text.splitlines() if rule[:2] == "-A"] == [
+        rule for rule in THREE.splitlines() if rule[:2] == "-A"
+    ]
+
+
+@pytest.mark.parametrize("error", [RecursionError, KeyboardInterrupt, HitablesError])
 def test_errors_that_are_not_faults_are_raised(
     spoil: Callable[..., None], error: type[BaseException]
 ) -> None:

@@ -90,6 +90,16 @@ def test_security_groups_of_a_bridge() -> None:
     assert not output.by_regions and reads["FORWARD"] < 110 and reads["sg"] < 110
 
 
+@pytest.mark.parametrize("leaves", ["-j RETURN", "-g user0"])
+def test_a_rule_with_memory_that_leaves_the_chain_stays_in_it(leaves: str) -> None:
+    rules = [f"-s {host} -j DROP" for host in HOSTS]
+    rules.insert(90, f"-p tcp -s 10.9.0.0/17 -m limit --limit 3/sec {leaves}")
+    rules += [f"-d {host} -j DROP" for host in HOSTS]
+    rules += [f"-p udp -m udp --dport {port} -j ACCEPT" for port in PORTS]
+    output = hitables.compile(text(rules, "list", ":list -\n:user0 -\n-A FORWARD -j list\n"))
+    assert not output.faults and not output.by_regions
+
+
 def test_lists_that_are_read_fast_as_they_are_stay_so(monkeypatch: pytest.MonkeyPatch) -> None:
     source = text([f"-{way} 10.0.{n}.0/24 -j DROP" for n in range(200) for way in "sd"])
     before = hitables.compile(source).text
@@ -113,7 +123,7 @@ def test_every_packet_is_treated_as_in_the_list(seed: int) -> None:
     malformed = rng.choice(list(Malformed))
     backend = rng.choice(["nft", "legacy"])
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(run_trees.RunTrees, "FEW_READ", rng.choice([0, 5]))
+        patched.setattr(run_trees.RunTrees, "FEW_READ", rng.choice([0, 1]))
         output = hitables.compile(
             source, backend=backend, family=family, malformed=malformed, min_length=8, max_expansion=8
         )

@@ -14,9 +14,9 @@ TURNS = [f"-{side} 198.51.100.{n} -j DROP" for n in range(LONG) for side in "sd"
 COUNTED = [f"-{side} 203.0.113.{n}" for n in range(LONG) for side in "sd"]
 
 
-def arrangement(rules: list[str], *, exact: bool = False) -> Arrangement | None:
+def arrangement(rules: list[str]) -> Arrangement | None:
     table = read("*filter\n" + "".join(f"-A FORWARD {rule}\n" for rule in rules) + "COMMIT\n").table("filter")
-    return arranged(table["FORWARD"], table, Family.IPV4, exact=exact)
+    return arranged(table["FORWARD"], table, Family.IPV4)
 
 
 def cuts(rules: list[str]) -> tuple[int, ...]:
@@ -38,8 +38,8 @@ def test_lists_of_different_fields_are_parts() -> None:
 def test_a_list_of_two_kinds_by_turns_is_one_part() -> None:
     found = arrangement(TURNS)
     assert found is not None and not found.cuts
-    part = found.crossing(0, 2 * LONG)
-    assert part is not None and part.kinds == (0, 1) * LONG and found.crossing(0, LONG) is None
+    part = found.crossing(0, 2 * LONG, exact=True)
+    assert part is not None and part.kinds == (0, 1) * LONG and found.crossing(0, LONG, exact=True) is None
 
 
 def test_all_kinds_of_parts_stand_beside_each_other() -> None:
@@ -53,7 +53,7 @@ def test_all_kinds_of_parts_stand_beside_each_other() -> None:
 
 def test_a_block_of_one_of_the_kinds_beside_a_part_belongs_to_it() -> None:
     found = arrangement([*HOSTS, *TURNS])
-    assert found is not None and not found.cuts and found.crossing(0, 3 * LONG) is not None
+    assert found is not None and not found.cuts and found.crossing(0, 3 * LONG, exact=True) is not None
 
 
 def test_a_list_of_many_blocks_is_not_cut() -> None:
@@ -63,5 +63,6 @@ def test_a_list_of_many_blocks_is_not_cut() -> None:
 
 
 def test_where_no_broken_header_may_be_dropped_ports_are_not_told_apart() -> None:
-    rules = [rule for pair in zip(HOSTS, PORTS, strict=True) for rule in pair]
-    assert arrangement(rules) is not None and arrangement(rules, exact=True) is None
+    found = arrangement([rule for pair in zip(HOSTS, PORTS, strict=True) for rule in pair])
+    assert found is not None and found.crossing(0, 2 * LONG, exact=False) is not None
+    assert found.crossing(0, 2 * LONG, exact=True) is None

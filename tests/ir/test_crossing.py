@@ -19,8 +19,8 @@ def found(rules: list[str], bounds: list[int] | None = None, chain: str = "FORWA
     heads = "".join(f":{name} -\n" for name in ("acct", "user"))
     text = f"*filter\n{heads}" + "".join(f"-A {chain} {rule}\n" for rule in rules) + "COMMIT\n"
     table = read(text).table("filter")
-    narrow = narrow_fields(table[chain].rules, Family.IPV4, exact=False)
-    return crossings(table[chain].rules, narrow, table, bounds or [])
+    narrow = narrow_fields(table[chain].rules, Family.IPV4)
+    return crossings(table[chain].rules, narrow, table, Family.IPV4, bounds or [])
 
 
 def spans(rules: list[str], bounds: list[int] | None = None) -> list[tuple[int, int]]:
@@ -128,8 +128,8 @@ def test_a_rule_that_tests_what_the_table_writes_must_stay(test: str, writer: st
     rules = [rule.replace(" -j", f" {test} -j", 1) for rule in PAIRS]
     text = "*mangle\n" + "".join(f"-A FORWARD {rule}\n" for rule in rules) + f"-A INPUT {writer}\nCOMMIT\n"
     table = read(text).table("mangle")
-    narrow = narrow_fields(table["FORWARD"].rules, Family.IPV4, exact=False)
-    assert len(crossings(table["FORWARD"].rules, narrow, table, [])) == parts
+    narrow = narrow_fields(table["FORWARD"].rules, Family.IPV4)
+    assert len(crossings(table["FORWARD"].rules, narrow, table, Family.IPV4, [])) == parts
 
 
 def test_what_a_table_writes() -> None:

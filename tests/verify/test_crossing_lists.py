@@ -8,9 +8,11 @@ import re
 import pytest
 
 import hitables
+from hitables.ir.choices import Malformed
 from hitables.ir.fields import Family
+from hitables.ir.program import Program
 from hitables.parse.iptables import read
-from hitables.verify import exact
+from hitables.verify import bdd, exact
 from hitables.verify.called_parts import with_called_parts
 from hitables.verify.question import Difference, Equal, Question
 
@@ -154,3 +156,114 @@ def test_the_order_of_the_list_counts_for_packets_of_both_kinds() -> None:
     moved = read(text("j,ACCEPT j,DROP").replace(first + second, second + first))
     answer = exact.check(moved, output.program, Question())
     assert isinstance(answer, Difference) and answer.packet is not None
+
+
+# ---- second programs that have chains where the law wants them, and do something else ----
+
+ONE = [f"-s 10.0.0.{n} -j ACCEPT" for n in range(40)]
+TWO = [f"-d 10.0.1.{n} -j DROP" for n in range(40)]
+BY_TURNS = [rule for pair in zip(ONE, TWO, strict=True) for rule in pair]
+
+
+def of_chains(**chains: list[str]) -> Program:
+    """A program of these chains; INPUT enters *list* if there is one."""
+    entered = ["-j list", "-j LOG", "-j ACCEPT"] if "list" in chains else chains.pop("INPUT")
+    heads = "".join(f":{name} -\n" for name in chains)
+    rows = [("INPUT", entered), *chains.items()]
+    lines = "".join(f"-A {name} {rule}\n" for name, rules in rows for rule in rules)
+    return read(f"*filter\n:INPUT ACCEPT\n{heads}{lines}COMMIT\n")
+
+
+def differ(first: Program, second: Program) -> bool:
+    """Whether both directions are found to differ, as they are by diagrams."""
+    found = [
+        engine.check(*pair, Question())
+        for engine in (exact, bdd)
+        for pair in ((first, second), (second, first))
+    ]
+    return all(isinstance(each, Difference) for each in found)
+
+
+def test_one_chain_does_not_stand_for_two_parts() -> None:
+    tests = [rule.rsplit(" ", 2)[0] for rule in ONE]
+    told = of_chains(
+        INPUT=[*(f"{test} -g tells" for test in tests), "-g tells"],
+        tells=[*TWO, "-d 10.0.1.0 -g whole", "-g r1"],
+        whole=BY_TURNS,
+        r1=[],
+    )
+    asked = of_chains(
+        INPUT=[
+            *(each for test, rule in zip(tests, ONE, strict=True) for each in (f"{test} -j asks", rule)),
+            "-g asks",
+        ],
+        asks=[*TWO, "-d 10.0.1.0 -g whole"],
+        whole=BY_TURNS,
+    )
+    assert differ(of_chains(INPUT=BY_TURNS), told) and differ(of_chains(INPUT=BY_TURNS), asked)
+
+
+@pytest.mark.parametrize("leaves", ["-j RETURN", "-g user"])
+def test_a_list_whose_rules_leave_it_is_not_asked(leaves: str) -> None:
+    """From there packets would come back to the rule that asks."""
+    two = [rule.replace("-j DROP", leaves) for rule in TWO]
+    one = [rule.replace("ACCEPT", "DROP") for rule in ONE]
+    by_turns = [rule for pair in zip(two, one, strict=True) for rule in pair]
+    tests = [rule.rsplit(" ", 2)[0] for rule in one]
+    asking = [each for test, rule in zip(tests, one, strict=True) for each in (f"{test} -j asks", rule)]
+    user = ["-p udp -j LOG"]
+    second = of_chains(
+        list=[*asking, "-g r2"],
+        asks=[f"{rule.rsplit(' ', 2)[0]} -g whole" for rule in two],
+        whole=by_turns,
+        r2=two,
+        user=user,
+    )
+    assert differ(of_chains(list=by_turns, user=user), second)
+
+
+@pytest.mark.parametrize("leaves", ["-j RETURN", "-g user"])
+def test_a_rule_that_leaves_its_chain_is_in_no_tree_that_is_called(leaves: str) -> None:
+    sources = [f"-s 10.0.0.{n} -j {'DROP' if n != 20 else leaves[3:]}" for n in range(40)]
+    sources[20] = f"-s 10.0.0.20 {leaves}"
+    ports = [f"-p udp -m udp --dport {n} -j ACCEPT" for n in range(1, 41)]
+    rest = [*ports, "-j DROP"]
+    user = ["-p icmp -j LOG"]
+    called = of_chains(
+        list=["-j c1", "-j c2", "-j c3", "-j c4", *rest],
+        c1=sources[:20],
+        c2=sources[20:21],
+        c3=sources[21:],
+        c4=TWO,
+        user=user,
+    )
+    assert differ(of_chains(list=[*sources, *TWO, *rest], user=user), called)
+
+
+def test_what_is_told_apart_may_drop_broken_headers_only_as_the_second_program() -> None:
+    ports = [f"-p udp -m udp --sport {n} -j DROP" for n in range(1, 41)]
+    by_turns = of_chains(INPUT=[rule for pair in zip(ONE, ports, strict=True) for rule in pair])
+    told = of_chains(
+        INPUT=[*(f"{rule.rsplit(' ', 2)[0]} -g tells" for rule in ports), "-g r2"],
+        tells=[*(f"{rule.rsplit(' ', 2)[0]} -g whole" for rule in ONE), "-g r1"],
+        whole=[rule for pair in zip(ONE, ports, strict=True) for rule in pair],
+        r1=ports,
+        r2=ONE,
+    )
+    for engine in (exact, bdd):
+        assert isinstance(engine.check(by_turns, told, Question()), Equal)
+        assert isinstance(engine.check(told, by_turns, Question()), Difference)
+        assert isinstance(engine.check(by_turns, told, Question(malformed=Malformed.EXACT)), Difference)
+
+
+def test_many_parts_are_proved_with_the_printed_one_first() -> None:
+    kinds = ("-s {}", "-p udp -m udp --dport {}", "-i ppp{}", "-d {}")
+    values = (HOSTS, range(1, 201), range(200), HOSTS)
+    rules = [kind.format(value) for kind, of_kind in zip(kinds, values, strict=True) for value in of_kind]
+    lines = "".join(f"-A FORWARD {rule} -j {'DROP' if n % 3 else 'ACCEPT'}\n" for n, rule in enumerate(rules))
+    output = hitables.compile(f"*filter\n:FORWARD ACCEPT\n{lines}COMMIT\n", backend="nft")
+    first, second = output.before.table("filter"), output.program.table("filter")
+    assert with_called_parts(first, second, Family.IPV4, exact=True) is not None
+    for pair in ((output.before, output.program), (output.program, output.before)):
+        answer = exact.check(*pair, Question())
+        assert isinstance(answer, Equal) and answer.looked_at < 30 * len(rules)
