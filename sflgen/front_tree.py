@@ -19,10 +19,9 @@ from graphlib import CycleError, TopologicalSorter
 from hitables.analyse.callgraph import levels_above
 from hitables.compiler.compile import compile_rules
 from hitables.emit.chain_writer import goto, jump
-from hitables.emit.jumps import leaves_chain
 from hitables.errors import HitablesError
 from hitables.ir.program import Chain, Program
-from hitables.ir.rule import Kind, Rule, Target
+from hitables.ir.rule import Kind, Rule, Target, leaves_chain
 
 from .chain_names import Names
 from .copy_index import CopyIndex

@@ -22,9 +22,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from hitables.emit.chain_writer import goto
-from hitables.emit.jumps import leaves_chain, stand_in
+from hitables.emit.jumps import stand_in
 from hitables.ir.program import Chain, Table
-from hitables.ir.rule import EVERYTHING, Ends, Kind, Rule, Target
+from hitables.ir.rule import EVERYTHING, Ends, Kind, Rule, Target, leaves_chain
 
 from .chain_names import Names
 from .edits import jumps_to

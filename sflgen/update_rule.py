@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hitables.emit.jumps import leaves_chain, stand_in
+from hitables.emit.jumps import stand_in
 from hitables.ir.choices import Malformed
-from hitables.ir.rule import Kind, Metadata, Rule, Target
+from hitables.ir.rule import Kind, Metadata, Rule, Target, leaves_chain
 
 from .deletion import Deletion
 from .edits import Edit, Op, jumps_to

@@ -11,7 +11,7 @@ Else the packet must not come back from the list to the rule, so a third tree re
 kind for packets that match none of the second.  Of more kinds, all but one must decide their packets: a tree
 over each is read in turn, and asks the trees over those behind it.
 
-Caller: compiler/tables.py.
+Caller: compiler/run_trees.py.
 """
 
 from __future__ import annotations
@@ -54,8 +54,9 @@ def _asking(
 ) -> Tree | None:
     """The tree where each rule of the first kind decides its packets."""
     nesting, rules = max_nesting - 2, len(boxes.final)
-    # Each rule of the first kind is printed three times, each other thrice, too: in the list, by two trees.
-    grown = _grown(boxes, kinds, (nesting // 2, nesting - nesting // 2), budget - rules - len(kinds[0]), grow)
+    # Besides the trees the list is printed, and a rule that asks before each of the first kind.
+    spare = budget - rules - len(kinds[0])
+    grown = _grown(boxes, kinds, (1, 2), (nesting // 2, nesting - nesting // 2), spare, grow)
     if grown is None:
         return None
     first, second = grown
@@ -75,18 +76,10 @@ def _asking_many(
     It calls the trees over the kinds, one after the other; each asks those over the following kinds.
     """
     nesting, rules, last = (max_nesting - 4) // 2, len(boxes.final), len(kinds) - 1
-    asked = rules - len(kinds[last])
-    times = [1, *[2] * last]  # that the tree over a kind is printed
-    printed = sum(count * len(kind) for count, kind in zip(times, kinds, strict=True))
-    spare = budget - rules - asked
-    if nesting < 1 or spare < printed:
+    spare = budget - rules - (rules - len(kinds[last]))
+    trees = _grown(boxes, kinds, [1, *[2] * last], [nesting] * len(kinds), spare, grow)
+    if trees is None:
         return None
-    trees = []
-    for kind in kinds:
-        tree = grow(boxes.of_rules(kind), nesting, spare * len(kind) // printed)
-        if tree.step.any():
-            return None
-        trees.append(_Pieces.of(tree, np.asarray(kind, np.int32)))
     # The parts: the calls of all trees, these, those that tell, the calls of these, the list.
     calls = [_Pieces.calls([0] * (last - at)) for at in range(last - 1)]
     whole = _Pieces.list_of(rules)
@@ -114,7 +107,8 @@ def _telling(
     """The tree where a rule of either kind may let its packets pass."""
     # A path leads through both trees that tell apart, then through one of them again.
     nesting, rules = max_nesting - 2, len(boxes.final)
-    grown = _grown(boxes, kinds, (nesting // 3, nesting - 2 * (nesting // 3)), budget - rules, grow)
+    third = nesting // 3
+    grown = _grown(boxes, kinds, (2, 2), (third, nesting - 2 * third), budget - rules, grow)
     if grown is None:
         return None
     first, second = grown
@@ -128,15 +122,20 @@ def _telling(
 
 
 def _grown(
-    boxes: Boxes, kinds: Sequence[Sequence[int]], nesting: Sequence[int], budget: int, grow: Grow
+    boxes: Boxes,
+    kinds: Sequence[Sequence[int]],
+    times: Sequence[int],
+    nesting: Sequence[int],
+    budget: int,
+    grow: Grow,
 ) -> list[_Pieces] | None:
-    """A tree over each kind, each to be printed twice with *budget* rules in all."""
-    rules = len(boxes.final)
-    if min(nesting) < 1 or budget < 2 * rules:
+    """A tree over each kind, each to be printed so many *times*, with *budget* rules in all."""
+    least = sum(count * len(kind) for count, kind in zip(times, kinds, strict=True))
+    if min(nesting) < 1 or budget < least:
         return None
     grown = []
     for kind, deep in zip(kinds, nesting, strict=True):
-        tree = grow(boxes.of_rules(kind), deep, budget // 2 * len(kind) // rules)
+        tree = grow(boxes.of_rules(kind), deep, budget * len(kind) // least)
         if tree.step.any():
             return None
         grown.append(_Pieces.of(tree, np.asarray(kind, np.int32)))

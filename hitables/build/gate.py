@@ -5,7 +5,7 @@ tree tells their packets apart: these read the list, and a tree would be one rul
 read the list, too, though a test or two would tell that no rule matches them.  Trees are grown for packets of
 their rules, so that does not count there.
 
-Caller: compiler/tables.py.
+Caller: compiler/run_trees.py.
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..emit.jumps import any_memory, leaves_chain
+from ..emit.jumps import any_memory
 from ..ir.foreign import is_foreign
-from ..ir.rule import Rule
+from ..ir.rule import Rule, leaves_chain
 
 
 class Place(enum.Enum):

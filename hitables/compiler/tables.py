@@ -29,7 +29,7 @@ from ..build.grow import grow
 from ..costs.profile import default
 from ..costs.tree_prices import Priced
 from ..emit.chain_writer import Names
-from ..emit.jumps import Segment, any_memory, leaves_chain, read_through_xtables, write_segments
+from ..emit.jumps import Segment, any_memory, read_through_xtables, write_segments
 from ..emit.leaf_matches import Forms
 from ..emit.sourcemap import Gone
 from ..errors import HitablesError
@@ -38,7 +38,7 @@ from ..ir.choices import Malformed, backends_of
 from ..ir.counting import regrouped
 from ..ir.crossing import Crossing
 from ..ir.program import Chain, Program, Table
-from ..ir.rule import Kind
+from ..ir.rule import Kind, leaves_chain
 from .hot import HotSearch
 from .hot_costs import HotCosts
 from .options import NESTING, NOT_ASKED, Options

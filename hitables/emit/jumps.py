@@ -66,11 +66,6 @@ def any_memory(rules: Sequence[Rule]) -> bool:
     return any(match.role is _ONCE for rule in rules for match in rule.matches)
 
 
-def leaves_chain(rule: Rule) -> bool:
-    """Whether the target leaves the chain of the rule (RETURN, -g), so that no -j can replace it."""
-    return rule.target is not None and rule.target.kind in (Kind.RETURN, Kind.GOTO)
-
-
 def stand_in(rule: Rule, chain: str) -> Rule:
     """The rule that enters *chain*, where *rule* with its memory is kept, by -j.
 

@@ -1,6 +1,6 @@
 """How a list is cut into parts that are read one behind the other, each by a tree of its own.
 
-Rules that only count are read in groups (counting.py); rules of two kinds by turns are told apart first
+Rules that only count are read in groups (counting.py); rules of several kinds by turns are told apart
 (crossing.py); lists of different fields are read in turn (blocks.py).  The arrangement follows from the list
 and its table alone, so that a proof finds it again.
 

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .fields import Family, Field
+from .narrow_fields import may_drop
 from .program import Chain, Table
 from .rule import Match, Role, Rule
 
@@ -44,10 +45,7 @@ def only_counts(rule: Rule, family: Family) -> bool:
 
 
 def _only_looks(match: Match, family: Family) -> bool:
-    if match.role not in (Role.SPACE, Role.CONSTANT) or match.needs or match.strict or match.option:
-        return False
-    # A chain of IPv6 headers may hide the protocol; legacy drops such a packet.
-    return family is Family.IPV4 or not match.is_protocol
+    return match.role in (Role.SPACE, Role.CONSTANT) and not may_drop(match, family)
 
 
 def grouped(table: Table, family: Family) -> Table:

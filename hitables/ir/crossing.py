@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from .counting import GROUP
 from .fields import Family
 from .narrow_fields import BITS, BOUND, may_drop
-from .program import Table
+from .program import Table, states_written
 from .rule import Match, Metadata, Role, Rule
 from .semantics import FIELDS_WRITTEN
 
@@ -73,7 +73,7 @@ def crossings(
     found = _parts(narrow, bounds)
     if not found:
         return []
-    states = written_by(table)
+    states = states_written(table)
     parts = []
     for each in found:
         matches = {id(match): match for rule in rules[each.start : each.end] for match in rule.matches}
@@ -81,14 +81,6 @@ def crossings(
             drops = any(may_drop(match, family) for match in matches.values())
             parts.append(replace(each, drops=drops))
     return parts
-
-
-def written_by(table: Table) -> frozenset[Metadata]:
-    """The states that the rules of *table* may write."""
-    matches = {id(match): match for chain in table.chains for rule in chain.rules for match in rule.matches}
-    targets = {id(rule.target): rule.target for chain in table.chains for rule in chain.rules}
-    by_matches = (match.writes for match in matches.values())
-    return frozenset().union(*by_matches, *(Rule((), target).writes for target in targets.values()))
 
 
 def _changes(matches: Iterable[Match], states: frozenset[Metadata]) -> bool:

@@ -1,6 +1,6 @@
 """Which fields a rule limits to few values: by these, rules are put in parts of a list.
 
-Callers: blocks.py, crossing.py.
+Callers: blocks.py, counting.py, crossing.py.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def narrow_fields(rules: Sequence[Rule], family: Family) -> list[int]:
 
 
 def may_drop(match: Match, family: Family) -> bool:
-    """Whether the match may drop a packet whose header is broken, or hides its protocol."""
+    """Whether the match may drop a packet whose header is broken, or (IPv6, in legacy) hides its protocol."""
     drops = bool(match.needs or match.strict or match.option)
     return drops or (match.is_protocol and family is Family.IPV6)
 

@@ -13,7 +13,7 @@ from operator import attrgetter
 
 from ..errors import UnknownName
 from .fields import Family
-from .rule import Rule
+from .rule import Metadata, Rule
 
 # The built-in chains of each table of iptables 1.8.9.
 BUILT_IN = {
@@ -234,3 +234,11 @@ def without_circles(table: Table) -> Table:
         )
         cut[name] = table[name].with_rules(tuple(rules))
     return table.of({**table.by_name(), **cut})
+
+
+def states_written(table: Table) -> frozenset[Metadata]:
+    """The states that the rules of *table* may write."""
+    matches = {id(match): match for chain in table.chains for rule in chain.rules for match in rule.matches}
+    targets = {id(rule.target): rule.target for chain in table.chains for rule in chain.rules}
+    by_matches = (match.writes for match in matches.values())
+    return frozenset().union(*by_matches, *(Rule((), target).writes for target in targets.values()))

@@ -210,3 +210,8 @@ class Rule(NamedTuple):
         by_target = target.writes if target and target.ends is not _SURELY else _NOTHING
         by_matches = [match.writes for match in self.matches if match.writes]
         return by_target.union(*by_matches) if by_matches else by_target
+
+
+def leaves_chain(rule: Rule) -> bool:
+    """Whether the target leaves the chain of the rule (RETURN, -g), so that no -j can replace it."""
+    return rule.target is not None and rule.target.kind in (_RETURN, _GOTO)

@@ -1,15 +1,15 @@
 """The first program, written in the parts that the second reads one behind the other.
 
 Parts of a list are printed as trees that the chain calls, or goes on to: rules that only count, in groups,
-rules of two kinds by turns, blocks of rules of one field, and what is in front of them (ir/arrangement.py).
+rules of several kinds by turns, blocks of rules of one field, and what is before them (ir/arrangement.py).
 Compared as one list, the parts would cut the header space into the product of their fields.  So the first
 program gets a chain for each such part, of the name that the second gives to the tree; the prover compares
 chains of one name once.
 
 Law: a rule that matches all packets and enters a chain by -j does what the rules of the chain would do in its
 place, if none of them leaves the chain by RETURN or -g.  One that enters it by -g does what they would do at
-the end of its own chain, in any case.  Which chain is the tree of which part is a guess; a
-wrong guess proves nothing.
+the end of its own chain, in any case.  Which chain is the tree of which part is a guess; a wrong guess
+proves nothing.
 
 Users: exact.py.
 """
@@ -23,9 +23,9 @@ from hitables.ir.arrangement import Arrangement, arranged
 from hitables.ir.crossing import Crossing
 from hitables.ir.fields import Family
 from hitables.ir.program import Chain, Table
-from hitables.ir.rule import Kind, Rule, Target
+from hitables.ir.rule import Kind, Rule, Target, leaves_chain
 
-from .crossing_lists import Entered, calling, going_to, keys, leaves_chain, told_apart
+from .crossing_lists import Entered, calling, going_to, keys, told_apart
 
 
 def with_called_parts(first: Table, second: Table, family: Family, *, exact: bool) -> Table | None:

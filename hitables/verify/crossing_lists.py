@@ -18,7 +18,7 @@ from collections.abc import Collection, Sequence
 
 from hitables.ir.crossing import Crossing
 from hitables.ir.program import Chain, Table
-from hitables.ir.rule import Kind, Rule, Target
+from hitables.ir.rule import Kind, Rule, Target, leaves_chain
 
 
 def told_apart(
@@ -137,11 +137,6 @@ def _found(inline: list[Rule], chains: Sequence[tuple[str, Sequence[Rule]]]) -> 
     if len({name for name, _ in chains}) < len(chains):
         return None
     return inline, [Chain(name, None, tuple(rules)) for name, rules in chains]
-
-
-def leaves_chain(rule: Rule) -> bool:
-    """Whether the rule leaves its chain by RETURN or -g."""
-    return rule.target is not None and rule.target.kind in (Kind.RETURN, Kind.GOTO)
 
 
 class Entered:

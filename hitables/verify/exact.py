@@ -16,6 +16,7 @@ Users: portfolio.py, diff.py, and callers that need one engine alone (sflgen, te
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -234,6 +235,7 @@ class AtOnce:
         self.encoding, self.question, self.deadline, self.chains = encoding, question, deadline, chains
         self._encodings: dict[int, Encoding] = {}
         self._merged: list[MergedClasses] = []
+        self._is_regrouped = False  # set with `forms`
 
     @cached_property
     def forms(self) -> list[tuple[Table, Table]]:
@@ -245,9 +247,10 @@ class AtOnce:
         # What the second program drops beyond the first must be dropped by it, not by its parts alone.
         cut_second = with_called_parts(second, first, family, exact=True)
         in_groups = grouped(first, family), grouped(second, family)
+        self._is_regrouped = in_groups[0] is not first or in_groups[1] is not second
         forms = [] if cut is None else [(cut, second)]
         forms += [] if cut_second is None else [(first, cut_second)]
-        forms += [] if in_groups[0] is first and in_groups[1] is second else [in_groups]
+        forms += [in_groups] if self._is_regrouped else []
         return forms
 
     def by_parts(self) -> Iterator[Encoding]:
@@ -256,14 +259,14 @@ class AtOnce:
 
     def merged(self) -> Iterator[MergedClasses]:
         """Classes that read the rules alike: in turn, until all are proved."""
-        if not self._merged:
-            self._merged.append(self._classes(self.encoding, self._names_in_parts()))
-        for at in range(len(self.forms) + 1):
+        encodings: list[Callable[[], Encoding]] = [lambda: self.encoding]
+        encodings += [functools.partial(self._encoded, form) for form in range(len(self.forms))]
+        if self.forms and not self._is_regrouped:
+            encodings.append(lambda: self.encoding)
+        for at, encoding in enumerate(encodings):
             if at == len(self._merged):
-                self._merged.append(self._classes(self._encoded(at - 1)))
+                self._merged.append(self._classes(encoding(), frozenset() if at else self._names_in_parts()))
             yield self._merged[at]
-        if self.forms:
-            yield self._classes(self.encoding)
 
     def _names_in_parts(self) -> frozenset[str]:
         """The chains of the first table that some form has in parts, or in another order."""
@@ -284,7 +287,7 @@ class AtOnce:
             )
         return self._encodings[form]
 
-    def _classes(self, encoding: Encoding, in_parts: frozenset[str] = frozenset()) -> MergedClasses:
+    def _classes(self, encoding: Encoding, in_parts: frozenset[str]) -> MergedClasses:
         return MergedClasses(encoding, self.question, self.deadline, self.chains, in_parts)
 
 

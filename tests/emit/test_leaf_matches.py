@@ -14,12 +14,11 @@ from hitables.compiler import run_trees
 from hitables.compiler.compile import compile_rules
 from hitables.compiler.options import Options
 from hitables.compiler.pipeline import compile_text
-from hitables.emit.jumps import leaves_chain
 from hitables.emit.leaf_matches import Forms, without
 from hitables.ir.choices import Malformed
 from hitables.ir.fields import Field
 from hitables.ir.program import Program
-from hitables.ir.rule import Match, Rule
+from hitables.ir.rule import Match, Rule, leaves_chain
 from hitables.kernel.namespace import Namespace
 
 pytestmark = pytest.mark.engine

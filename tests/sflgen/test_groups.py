@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.commands import make_command
-from support.crossing_rules import calls_trees, crossing_command, crossing_text
+from support.crossing_rules import calls_trees, crossing_command, crossing_step, crossing_text
 from support.planned_updates import check
 from support.scale import examples
 from support.sflgen_command import step as commit
@@ -46,18 +46,6 @@ def grouped(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-def step(rng: random.Random, plan: Plan, chain: str, other: float, strategy: Strategy | None) -> Plan | None:
-    """The plan of one more update; None if it is refused with a reason."""
-    master = plan.after.master
-    try:
-        commands = "\n".join(
-            crossing_command(rng, master, chain, other) for _ in range(rng.choice([1, 1, 1, 3]))
-        )
-        return planner(rng.random() < 0.5)(plan.after, read_commands(commands, master), strategy)
-    except (ParseError, Unsupported):
-        return None
-
-
 @settings(max_examples=examples(10))
 @given(
     seed=st.integers(0, 1 << 32),
@@ -77,7 +65,7 @@ def test_after_every_update_of_grouped_trees_the_loaded_rule_set_is_equal_to_the
     )
     check(plan)
     for _ in range(8):
-        following = step(rng, plan, chain, other, rng.choice(PREFERRED))
+        following = crossing_step(rng, plan, chain, other, rng.choice(PREFERRED))
         if following is not None:
             check(following)
             plan = following
@@ -91,7 +79,7 @@ def test_the_examples_have_groups_and_versions_and_grafts() -> None:
         plan = start_unproved(hitables.read(text), Settings("nft", max_expansion=20.0))
         called += calls_trees(plan.after.loaded, "FORWARD")
         for _ in range(6):
-            plan = step(rng, plan, "FORWARD", 0.1, None) or plan
+            plan = crossing_step(rng, plan, "FORWARD", 0.1, None) or plan
             chosen += [strategy for _, _, strategy in plan.chosen]
     assert called >= 4
     assert chosen.count(Strategy.GRAFT) >= 2 and chosen.count(Strategy.OVERLAY) >= 3

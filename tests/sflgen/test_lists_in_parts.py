@@ -7,7 +7,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.crossing_rules import crossing_command
+from support.crossing_rules import crossing_step
 from support.lists_in_parts import drawn, text
 from support.planned_updates import check
 from support.scale import examples
@@ -15,11 +15,9 @@ from support.scale import examples
 import hitables
 import sflgen
 from hitables.compiler import run_trees
-from hitables.errors import ParseError, Unsupported
 from hitables.ir.fields import Family
 from sflgen.commands import read_commands
-from sflgen.planner import Plan, start_unproved
-from sflgen.proof import planner
+from sflgen.planner import start_unproved
 from sflgen.settings import Settings, Strategy
 
 pytestmark = pytest.mark.engine
@@ -45,20 +43,11 @@ def test_after_every_update_the_loaded_rule_set_is_equal_to_the_list(
         )
         check(plan)
         for _ in range(8):
-            plan = following(rng, plan, chain) or plan
-
-
-def following(rng: random.Random, plan: Plan, chain: str) -> Plan | None:
-    """The checked plan of one more update; None if it is refused with a reason."""
-    master = plan.after.master
-    preferred = rng.choice([None, None, Strategy.GRAFT, Strategy.OVERLAY])
-    try:
-        commands = "\n".join(crossing_command(rng, master, chain, 0.1) for _ in range(rng.choice([1, 1, 3])))
-        found = planner(rng.random() < 0.5)(plan.after, read_commands(commands, master), preferred)
-    except (ParseError, Unsupported):
-        return None
-    check(found)
-    return found
+            preferred = rng.choice([None, None, Strategy.GRAFT, Strategy.OVERLAY])
+            following = crossing_step(rng, plan, chain, 0.1, preferred)
+            if following is not None:
+                check(following)
+                plan = following
 
 
 def test_a_rule_is_deleted_at_each_of_its_copies(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,15 @@ import random
 
 from support.rule_texts import make_rule
 
+from hitables.errors import ParseError, Unsupported
 from hitables.ir.fields import Family
 from hitables.ir.program import Program
 from hitables.ir.rule import Kind
+from sflgen.commands import read_commands
 from sflgen.edits import jumps_to
+from sflgen.planner import Plan
+from sflgen.proof import planner
+from sflgen.settings import Strategy
 
 
 def crossing_rule(rng: random.Random, family: Family) -> str:
@@ -75,3 +80,17 @@ def calls_trees(program: Program, chain: str) -> bool:
         for name in (*names, chain)
         for rule in table[name].rules
     )
+
+
+def crossing_step(
+    rng: random.Random, plan: Plan, chain: str, other: float, strategy: Strategy | None
+) -> Plan | None:
+    """The plan of one more update; None if it is refused with a reason."""
+    master = plan.after.master
+    try:
+        commands = "\n".join(
+            crossing_command(rng, master, chain, other) for _ in range(rng.choice([1, 1, 1, 3]))
+        )
+        return planner(rng.random() < 0.5)(plan.after, read_commands(commands, master), strategy)
+    except (ParseError, Unsupported):
+        return None
