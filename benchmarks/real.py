@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from hitables.analyse.callgraph import levels_above
+from hitables.analyse.levels import levels_above
 from hitables.api import read
 from hitables.compiler.options import NESTING, Options
 from hitables.compiler.pipeline import compile_text

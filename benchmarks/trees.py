@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from hitables.analyse.callgraph import levels_above
+from hitables.analyse.levels import levels_above
 from hitables.api import read
 from hitables.compiler.compile import compile_rules
 from hitables.compiler.options import NESTING, Options

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 
-from hitables.analyse.callgraph import levels_above
+from hitables.analyse.levels import levels_above
 from hitables.compiler.compile import compile_rules
 from hitables.emit.chain_writer import goto, jump
 from hitables.errors import HitablesError

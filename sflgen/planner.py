@@ -19,7 +19,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from hitables.analyse.callgraph import check_loops, levels_above
+from hitables.analyse.callgraph import check_loops
+from hitables.analyse.levels import levels_above
 from hitables.emit.text import write
 from hitables.errors import HitablesError, ParseError, Unsupported
 from hitables.ir.program import BUILT_IN, Chain, Program

@@ -11,8 +11,7 @@ import than a small rule set takes to compile.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import TypeAlias
@@ -72,84 +71,6 @@ def check_loops(program: Program) -> None:
 def reachable(table: Table) -> frozenset[str]:
     """The chains that a packet can reach: the built-in ones and all that these enter."""
     return frozenset(_descendants(_callees(table), _built_in(table)))
-
-
-def levels(
-    callees: Mapping[str, Iterable[str]], nesting: Mapping[str, int]
-) -> tuple[dict[str, int], dict[str, int]]:
-    """How many chains nest above each chain, and how many below its rules, at most.
-
-    *callees*: by chain, the chains that its rules enter.  *nesting*: by chain, the nesting of its own tree; 0
-    when left out.  Chains on or behind a circle of jumps count as if the circle ended before them.
-    """
-    above, below = dict.fromkeys(callees, 0), dict.fromkeys(callees, 0)
-    calls = Counter(callee for name in callees for callee in callees[name])
-    ready = [name for name in callees if not calls[name]]
-    for name in ready:  # which grows: callers first
-        for callee in callees[name]:
-            above[callee] = max(above[callee], above[name] + nesting.get(name, 0) + 1)
-            calls[callee] -= 1
-            if not calls[callee]:
-                ready.append(callee)
-    for name in reversed(ready):
-        below[name] = max((1 + nesting.get(each, 0) + below[each] for each in callees[name]), default=0)
-    return above, below
-
-
-class Levels:
-    """The numbers of `levels`, up to *most* (what is above it counts as *most*), while chains get trees.
-
-    Cost: all calls of `nest` together visit each jump at most *most* times in either direction.
-
-    visited  chains that were visited so far
-    """
-
-    def __init__(self, callees: Mapping[str, Iterable[str]], most: int) -> None:
-        self._callees, self._most = callees, most
-        self._callers: dict[str, list[str]] = {name: [] for name in callees}
-        for name, below in callees.items():
-            for callee in below:
-                self._callers[callee].append(name)
-        self.visited = 0
-        self._start({})
-
-    def _start(self, nesting: Mapping[str, int]) -> None:
-        self.nesting = dict(nesting)
-        above, below = levels(self._callees, self.nesting)
-        self.above = {name: min(level, self._most) for name, level in above.items()}
-        self.below = {name: min(level, self._most) for name, level in below.items()}
-
-    def nest(self, chain: str, nesting: int) -> None:
-        """From now on the tree of *chain* nests so deep."""
-        before = self.nesting.get(chain, 0)
-        if nesting < before:
-            self._start({**self.nesting, chain: nesting})
-            return
-        self.nesting[chain] = nesting
-        if nesting > before:
-            self._raise(chain, self._callees, self.above)
-            self._raise(chain, self._callers, self.below)
-
-    def _raise(self, start: str, following: Mapping[str, Iterable[str]], level: dict[str, int]) -> None:
-        """Raise the *level* of the chains that follow *start*: its callees, or its callers."""
-        waiting = [start]
-        while waiting:
-            name = waiting.pop()
-            self.visited += 1
-            reached = min(self._most, level[name] + self.nesting.get(name, 0) + 1)
-            for each in following[name]:
-                if level[each] < reached:
-                    level[each] = reached
-                    waiting.append(each)
-
-
-def levels_above(table: Table) -> dict[str, int]:
-    """How many chains nest above each chain of the table, at most."""
-    callees = {
-        chain.name: {name for rule in chain.rules if (name := rule.enters) is not None}
-        for chain in table.chains
-    }
-    return levels(callees, {})[0]
 
 
 def deciding(table: Table) -> frozenset[str]:

@@ -16,7 +16,8 @@ from dataclasses import replace
 import numpy as np
 
 from ..analyse.boxes import Axis, Boxes, Cut, Words
-from ..analyse.callgraph import check_loops, graph, levels, writes
+from ..analyse.callgraph import check_loops, graph, writes
+from ..analyse.levels import levels
 from ..analyse.rule_boxes import BoxReader, RuleBoxes, as_boxes, axis
 from ..build.grow import PAPER, grow
 from ..emit.chain_writer import Names

@@ -10,6 +10,7 @@ Invariant: a chain whose report gives a reason (*why*) is printed without a tree
 from __future__ import annotations
 
 import functools
+import math
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -19,7 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..analyse.boxes import Reorder
-from ..analyse.callgraph import Levels, deciding, graph, writes
+from ..analyse.callgraph import deciding, graph, writes
+from ..analyse.levels import Levels, shares
 from ..analyse.redundancy import WHY_TEXT, Why, simplify
 from ..analyse.reorderable import reorderability
 from ..analyse.rule_boxes import BoxReader
@@ -54,6 +56,14 @@ Floats = npt.NDArray[np.float64]
 TOLD_SHARE = 0.15
 
 
+def nesting_kept(rules: int) -> int:
+    """How many chains may nest at least in a tree over so many *rules*, whatever others on its path take.
+
+    The rest of what a backend allows goes to the longest chains.
+    """
+    return max(1, math.ceil(math.log2(max(1, rules) / 8) / 3))
+
+
 class TableCompiler:
     """Compiles the chains of one table.
 
@@ -77,7 +87,7 @@ class TableCompiler:
         self.graph = graph(table)
         self.writes = writes(table)
         self.deciding = deciding(table)
-        self.levels = Levels(self.graph.callees, NESTING[options.backend] + 1)
+        self.levels = self.levels_kept()
         self.names = Names([chain.name for chain in table.chains])
         self.written: dict[str, tuple[Chain, list[Chain]]] = {}
         self.reports: dict[str, ChainReport] = {}
@@ -101,6 +111,16 @@ class TableCompiler:
         if len(chain.rules) < options.min_length:
             return f"short: fewer than {options.min_length} rules"
         return ""
+
+    def levels_kept(self) -> Levels:
+        """The levels of the chains if each got a tree as deep as is kept for it."""
+        callees, limit = self.graph.callees, NESTING[self.options.backend]
+        wanted = {
+            chain.name: min(nesting_kept(len(chain.rules)), self.options.max_depth or limit)
+            for chain in self.table.chains
+            if not self.why_not(chain)
+        }
+        return Levels(callees, limit + 1, shares(callees, wanted, limit))
 
     def room(self, chain: Chain, memory: bool) -> int:
         """How many chains may still nest in a tree over *chain*."""
@@ -145,6 +165,7 @@ class TableCompiler:
             why = self.grow(chain, lists)
         if why:
             remaining = lists[0].chain
+            self.levels.nest(chain.name, 0)
             self.written[chain.name] = (remaining, [])
             self.reports[chain.name] = left_alone(self.table.name, chain, why, remaining)
 
@@ -420,7 +441,7 @@ class TableCompiler:
 
     def run(self) -> tuple[Table, dict[tuple[str, str], str]]:
         """The compiled table, and the chain that each new chain was made for."""
-        # The longest chains first: they gain most from the nesting that is available.
+        # The longest chains first: they gain most from the nesting that is not kept for others.
         for chain in sorted(self.table.chains, key=lambda chain: -len(chain.rules)):
             self.compile(chain)
             self.tell(len(chain.rules))

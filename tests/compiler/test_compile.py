@@ -15,7 +15,7 @@ from support.rule_texts import make_text
 from support.scale import examples
 
 from hitables import HitablesError, read, write
-from hitables.analyse.callgraph import levels_above
+from hitables.analyse.levels import levels_above
 from hitables.build.grow import ALGORITHMS, grow
 from hitables.compiler.compile import compile_rules
 from hitables.compiler.options import Options
@@ -126,6 +126,30 @@ def test_nesting_stays_within_the_limit_of_nft(seed: int) -> None:
     for table in after:
         above = levels_above(table)
         assert max(above.values()) <= 15
+
+
+def test_a_long_chain_leaves_nesting_to_the_chains_that_it_enters() -> None:
+    rng = random.Random(1)
+    levels = [f"-A level{at} -j level{at + 1}" for at in range(10)]
+    hosts = [f"10.{rng.randrange(8)}.{rng.randrange(256)}.{rng.randrange(256)}" for _ in range(400)]
+    first = [f"-A FORWARD -s {host}/{rng.choice((20, 24, 32))} -p tcp --dport {rng.randrange(1, 999)} -j DROP"
+             for host in hosts]  # fmt: skip
+    last = [f"-A level10 -d {host} -j DROP" for host in hosts[:200]]
+    lines = [
+        "*filter",
+        *(f":level{at} -" for at in range(11)),
+        *first,
+        "-A FORWARD -j level0",
+        *levels,
+        *last,
+    ]
+    options = Options(backend="nft", leaf_size=1)
+    before = read("\n".join([*lines, "COMMIT", ""]))
+    result = compile_rules(before, options)
+    nested = {report.chain: report.nesting for report in result.reports}
+    assert nested["level10"] >= 2, nested
+    assert nested["FORWARD"] + nested["level10"] + 11 <= 15
+    assert_equal(before, result.program, options)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

@@ -17,7 +17,7 @@ from support.hostile_updates import hostile_command, hostile_text, hostile_updat
 from support.planned_updates import check, keys
 
 import hitables
-from hitables.analyse.callgraph import levels_above
+from hitables.analyse.levels import levels_above
 from hitables.build.grow import grow
 from hitables.compiler.options import NESTING
 from hitables.errors import LiveError, ParseError, Unsupported

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.scale import examples
 
-from hitables.analyse.callgraph import levels_above
+from hitables.analyse.levels import levels_above
 from hitables.emit.chain_writer import jump
 from hitables.ir.program import Chain, Table
 from hitables.ir.rule import Rule
