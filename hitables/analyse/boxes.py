@@ -87,7 +87,7 @@ class Boxes:
     prices     the costs of reading rules and tests; None: 1 each
     """
 
-    __slots__ = ("axes", "final", "high", "low", "prices", "reorder", "rule", "weight")
+    __slots__ = ("_input", "axes", "final", "high", "low", "prices", "reorder", "rule", "weight")
 
     def __init__(
         self, axes: Sequence[Axis], low: Words, high: Words, rule: npt.ArrayLike,
@@ -96,6 +96,7 @@ class Boxes:
     ) -> None:  # fmt: skip
         self.axes = tuple(axes)
         self.prices = prices
+        self._input: tuple[Prices | None, TreeInput] | None = None
         self.low = np.ascontiguousarray(low, np.uint64)
         self.high = np.ascontiguousarray(high, np.uint64)
         self.rule = np.ascontiguousarray(rule, np.int32)
@@ -138,6 +139,8 @@ class Boxes:
 
     def tree_input(self) -> TreeInput:
         """The boxes and prices as the tree builders of the engine read them."""
+        if self._input is not None and self._input[0] is self.prices:
+            return self._input[1]
         fields = [axis.field for axis in self.axes]
         axes = []
         for axis in self.axes:
@@ -146,7 +149,8 @@ class Boxes:
                 needs = fields.index(axis.requires[0])
                 needed = [value + self.axes[needs].optional for value in axis.requires[1]]
             axes.append(AxisInput(axis.bits, axis.optional, axis.cut, needs, needed, axis.negatable))
-        return TreeInput(axes, self, self.prices)
+        self._input = self.prices, TreeInput(axes, self, self.prices)
+        return self._input[1]
 
     @classmethod
     def of(

@@ -143,7 +143,7 @@ class BoxReader:
         drops = np.fromiter((each.drops for each in known), np.int64, len(known))[matches.number]
         before = np.concatenate(([0], np.cumsum(drops)))  # by match: the matches before it that may drop
         may_drop = before[match] > before[np.cumsum(counts) - counts][owner]
-        if twice or np.any(may_drop & np.isin(field, _TESTED_LATE)):
+        if twice or np.isin(field[may_drop], _TESTED_LATE).any():
             return None
         axes = _axes(set(map(Field, set(tested.tolist()))), self.family)
         low, high = _everything(len(rules), axes)

@@ -100,7 +100,7 @@ def draw(boxes: Boxes, tree: Tree, most: int = BOXES, seed: int = 0) -> Sample:
     waiting = np.arange(len(boxes.rule))
     if len(waiting) > most:
         waiting = np.sort(rng.choice(waiting, most, replace=False))
-    ending = _ending(tree, boxes)
+    ending = replace(tree, boxes=_ending(boxes))
     parts: list[tuple[Words, npt.NDArray[np.intp], npt.NDArray[np.uint32], npt.NDArray[np.float64]]] = []
     for _ in range(TRIES):
         if not len(waiting):
@@ -119,10 +119,10 @@ def draw(boxes: Boxes, tree: Tree, most: int = BOXES, seed: int = 0) -> Sample:
     return Sample(*(np.concatenate(each) for each in zip(*parts, strict=True)))
 
 
-def _ending(tree: Tree, boxes: Boxes) -> Tree:
-    """*tree* with searches that end only at final rules."""
+def _ending(boxes: Boxes) -> Boxes:
+    """*boxes*; searches of trees over them end only at final rules."""
     reorder = np.where(boxes.final, boxes.reorder, boxes.reorder | Reorder.PASSED)
-    return replace(tree, boxes=boxes.priced(boxes.prices, reorder))
+    return boxes.priced(boxes.prices, reorder)
 
 
 def means(boxes: Boxes, trees: Sequence[Tree], prices: Sequence[Prices]) -> npt.NDArray[np.float64]:
@@ -137,14 +137,15 @@ def means(boxes: Boxes, trees: Sequence[Tree], prices: Sequence[Prices]) -> npt.
     if sample.share.sum():
         found[:, 0, 0] = _mean(np.minimum(sample.decided + 1, len(boxes.final)), sample)
         found[0, 0, 1] = _mean(sample.reads, sample)
+        ending = _ending(boxes)
         for at, tree in enumerate(trees[1:], 1):  # all trees over the boxes decide a point alike
-            found[at, 0, 1] = _mean(_ending(tree, boxes).search(sample.points)[1], sample)
+            found[at, 0, 1] = _mean(replace(tree, boxes=ending).search(sample.points)[1], sample)
     if costed.share.sum():
         for number, each in enumerate(prices, 1):
-            priced = boxes.priced(each)
-            found[:, number, 0] = _mean(_ending(unsplit(priced), priced).spend(costed.points)[2], costed)
+            ending = _ending(boxes.priced(each))
+            found[:, number, 0] = _mean(unsplit(ending).spend(costed.points)[2], costed)
             for at, tree in enumerate(trees):
-                found[at, number, 1] = _mean(_ending(tree, priced).spend(costed.points)[2], costed)
+                found[at, number, 1] = _mean(replace(tree, boxes=ending).spend(costed.points)[2], costed)
     return found
 
 
@@ -165,16 +166,16 @@ def passing(boxes: Boxes, tree: Tree, prices: Sequence[Prices]) -> npt.NDArray[n
     points = points_in(wide, np.full(PASSING, len(boxes.rule)), np.random.default_rng(0))
     unmatched = unsplit(boxes.priced(None, np.zeros(len(boxes.final)))).search(points)[0] < 0
     if not unmatched.any():
-        unmatched = _ending(tree, boxes).search(points)[0] < 0
+        unmatched = replace(tree, boxes=_ending(boxes)).search(points)[0] < 0
     points = points[unmatched]
     if not len(points):
         return None
     found = np.empty((1 + len(prices), 2))
-    found[0] = len(boxes.final), _ending(tree, boxes).search(points)[1].mean()
+    found[0] = len(boxes.final), replace(tree, boxes=_ending(boxes)).search(points)[1].mean()
     for number, each in enumerate(prices, 1):
-        priced = boxes.priced(each)
-        for side, one in enumerate((unsplit(priced), tree)):
-            found[number, side] = _ending(one, priced).spend(points)[2].mean()
+        ending = _ending(boxes.priced(each))
+        for side, one in enumerate((unsplit(ending), replace(tree, boxes=ending))):
+            found[number, side] = one.spend(points)[2].mean()
     return found
 
 
@@ -192,7 +193,7 @@ def spent_at(
     tree: Tree, prices: Prices, points: Words
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.uint32], npt.NDArray[np.float64]]:
     """For each of *points*: the rule that decides it (-1: none), rules read, and their cost in the tree."""
-    rule, reads, cost = _ending(tree, tree.boxes.priced(prices)).spend(points)
+    rule, reads, cost = replace(tree, boxes=_ending(tree.boxes.priced(prices))).spend(points)
     return rule.astype(np.intp), reads, cost
 
 
@@ -203,7 +204,7 @@ def draw_counted(boxes: Boxes, tree: Tree, counts: Sequence[float], most: int, s
     if not share.sum():
         return np.empty((0, len(boxes.axes), 2), np.uint64)
     waiting = rng.choice(len(boxes.rule), most, p=share / share.sum())
-    ending = _ending(tree, boxes)
+    ending = replace(tree, boxes=_ending(boxes))
     parts = []
     for _ in range(TRIES):
         points = points_in(boxes, waiting, rng)

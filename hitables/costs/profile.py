@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -69,6 +69,8 @@ class Figures:
     start: float
     branch_miss: float
     cache_miss: tuple[CacheMiss, ...]
+    # What tree_prices.py made of it, by axes.
+    of_axes: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def test(self, kind: str) -> MatchCost:
         """The cost of a test of this kind; one that was not measured costs as much as a call of xtables."""

@@ -109,13 +109,10 @@ def _of(priced: Priced, costs: Costs, backend: Backend, even: float | None) -> P
     common = figures.test("address/x")
     scale = 1.0 if even is None else (1 - even) / ((common.miss + common.holds + go) / 2)
     each = even or 0.0
-    test = np.zeros((len(axes), LENGTHS, 2))
-    for at, axis in enumerate(axes):
-        for length, cost in _tests(axis, figures, backend, family):
-            test[at, length] = each + scale * cost.miss, each + scale * (cost.holds + go)
+    tests = _tests_of(tuple(axes), figures, backend, family)
     missed, holds, taken = priced.costs(figures, backend)
     return Prices(
-        test,
+        np.where(np.isnan(tests), 0, each + scale * (tests + (0, go))),
         np.array(_in_order(axes, backend), np.uint32),
         np.where(missed > 0, each + scale * missed, 0),
         scale * holds,
@@ -125,6 +122,18 @@ def _of(priced: Priced, costs: Costs, backend: Backend, even: float | None) -> P
             for kind in (test_kinds.JUMP, test_kinds.GOTO, test_kinds.VERDICT)
         ),
     )
+
+
+def _tests_of(axes: tuple[Axis, ...], figures: Figures, backend: Backend, family: Family) -> Floats:
+    """[axis, LENGTHS, 2] nanoseconds of a test that fails, and of one that holds; nan: there is none."""
+    known = figures.of_axes.get((axes, backend, family))
+    if known is None:
+        known = np.full((len(axes), LENGTHS, 2), np.nan)
+        for at, axis in enumerate(axes):
+            for length, cost in _tests(axis, figures, backend, family):
+                known[at, length] = cost
+        figures.of_axes[axes, backend, family] = known
+    return known
 
 
 def _in_order(axes: Sequence[Axis], backend: Backend) -> list[int]:
