@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from .counting import GROUP
 from .fields import Family
 from .narrow_fields import BITS, BOUND, may_drop
-from .program import Table, states_written
+from .program import Table
 from .rule import Match, Metadata, Role, Rule
 from .semantics import FIELDS_WRITTEN
 
@@ -73,7 +73,7 @@ def crossings(
     found = _parts(narrow, bounds)
     if not found:
         return []
-    states = states_written(table)
+    states = table.states_written()
     parts = []
     for each in found:
         matches = {id(match): match for rule in rules[each.start : each.end] for match in rule.matches}

@@ -68,6 +68,7 @@ class Table:
     # Kept once asked for: several stages ask.
     _entered: dict[str, tuple[str, ...]] | None = field(default=None, init=False, repr=False, compare=False)
     _acyclic: bool | None = field(default=None, init=False, repr=False, compare=False)
+    _written: frozenset[Metadata] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_by_name", {chain.name: chain for chain in self.chains})
@@ -90,6 +91,7 @@ class Table:
         object.__setattr__(table, "_by_name", dict(chains))
         object.__setattr__(table, "_entered", None)
         object.__setattr__(table, "_acyclic", None)
+        object.__setattr__(table, "_written", None)
         return table
 
     def entered(self) -> Mapping[str, tuple[str, ...]]:
@@ -104,6 +106,13 @@ class Table:
         if self._acyclic is None:
             object.__setattr__(self, "_acyclic", is_acyclic(self.entered()))
         return bool(self._acyclic)
+
+    def states_written(self) -> frozenset[Metadata]:
+        """The states that the rules of the table may write."""
+        if self._written is None:
+            object.__setattr__(self, "_written", _states_written(self))
+        assert self._written is not None
+        return self._written
 
     def rule_count(self) -> int:
         return sum(len(chain.rules) for chain in self.chains)
@@ -236,8 +245,7 @@ def without_circles(table: Table) -> Table:
     return table.of({**table.by_name(), **cut})
 
 
-def states_written(table: Table) -> frozenset[Metadata]:
-    """The states that the rules of *table* may write."""
+def _states_written(table: Table) -> frozenset[Metadata]:
     matches = {id(match): match for chain in table.chains for rule in chain.rules for match in rule.matches}
     targets = {id(rule.target): rule.target for chain in table.chains for rule in chain.rules}
     by_matches = (match.writes for match in matches.values())

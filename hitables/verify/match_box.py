@@ -16,7 +16,7 @@ from hitables.ir.fields import Family, Field
 from hitables.ir.hooks import Box, hook_box
 from hitables.ir.intervals import Values
 from hitables.ir.packet import Backend
-from hitables.ir.program import Table, states_written
+from hitables.ir.program import Table
 from hitables.ir.rule import Match, Metadata, Role
 from hitables.ir.semantics import FIELDS_WRITTEN
 
@@ -124,7 +124,7 @@ def _may_drop(match: Match, packets: PacketClass, backend: Backend) -> bool:
 
 
 def written_by(table: Table) -> Written:
-    states = states_written(table)
+    states = table.states_written()
     return Written(states, frozenset(field for state in states for field in FIELDS_WRITTEN.get(state, ())))
 
 

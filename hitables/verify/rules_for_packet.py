@@ -80,8 +80,7 @@ def _bounds(chain: Chain, written: Written, may_drop: bool) -> dict[Field, Bound
     written   fields that the packet may have lost when it reads the rule
     may_drop  of packets that matches may drop: the tests behind the first such match do not count
     """
-    bounds: dict[Field, Bounds] = {}
-    count = len(chain.rules)
+    found: dict[Field, tuple[list[int], list[float], list[float]]] = {}
     for at, rule in enumerate(chain.rules):
         for match in rule.matches:
             if match.role not in (Role.SPACE, Role.CONSTANT) or (may_drop and (match.needs or match.option)):
@@ -91,10 +90,14 @@ def _bounds(chain: Chain, written: Written, may_drop: bool) -> dict[Field, Bound
             for test in match.tests:
                 if test.field in written.fields or not test.values:
                     continue
-                if test.field not in bounds:
-                    bounds[test.field] = np.full(count, -np.inf), np.full(count, np.inf)
-                lows, highs = bounds[test.field]
-                pairs = test.values.pairs
-                lows[at] = max(lows[at], np.nextafter(float(pairs[0][0]), -np.inf))
-                highs[at] = min(highs[at], np.nextafter(float(pairs[-1][1]), np.inf))
+                ats, lows, highs = found.setdefault(test.field, ([], [], []))
+                low, high = test.values.hull()
+                ats.append(at)
+                lows.append(float(low))
+                highs.append(float(high))
+    bounds: dict[Field, Bounds] = {}
+    for field, (ats, lows, highs) in found.items():
+        own = bounds[field] = np.full(len(chain.rules), -np.inf), np.full(len(chain.rules), np.inf)
+        np.maximum.at(own[0], ats, np.nextafter(lows, -np.inf))
+        np.minimum.at(own[1], ats, np.nextafter(highs, np.inf))
     return bounds

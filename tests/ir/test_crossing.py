@@ -8,7 +8,6 @@ from hitables.ir.counting import GROUP
 from hitables.ir.crossing import TURNS, Crossing, crossings
 from hitables.ir.fields import Family
 from hitables.ir.narrow_fields import narrow_fields
-from hitables.ir.program import states_written
 from hitables.ir.rule import Metadata
 from hitables.parse.iptables import read
 
@@ -137,5 +136,5 @@ def test_what_a_table_writes() -> None:
     table = read(
         "*mangle\n-A INPUT -m recent --name x --set -j MARK --set-mark 1\n-A INPUT -j DROP\nCOMMIT\n"
     )
-    assert Metadata.MARK in states_written(table.table("mangle"))
-    assert not states_written(read("*filter\n-A INPUT -s 192.0.2.1 -j DROP\nCOMMIT\n").table("filter"))
+    assert Metadata.MARK in table.table("mangle").states_written()
+    assert not read("*filter\n-A INPUT -s 192.0.2.1 -j DROP\nCOMMIT\n").table("filter").states_written()
