@@ -14,10 +14,11 @@ from dataclasses import replace
 
 from hitables.emit.jumps import stand_in
 from hitables.ir.choices import Malformed
+from hitables.ir.established import established_head
 from hitables.ir.rule import Kind, Metadata, Rule, Target, leaves_chain
 
 from .deletion import Deletion
-from .edits import Edit, Op, jumps_to
+from .edits import Edit, Op, jumps_to, rule_key
 from .entries import NewEntry, SectionEntries
 from .layout import ChainId, ChainLayout, begins_section
 from .overlay_rules import needed
@@ -148,13 +149,29 @@ class TreeUpdate:
         self.chain_id = update.chain_id
         self.at, self.section = update.at, update.section.name
         self.before, self.after = before, after
-        self.head = 1 if before.rules and begins_section(before.rules[0]) else 0
         self.exact = self.plan.settings.malformed is Malformed.EXACT
         self.entries = SectionEntries(self.plan, self.edit.table, self.section)
+        self.head = self.rules_in_front()
         self.placement = Placement(
             self.plan, self.entries, self.edit.table, self.section, self.head, self.exact
         )
         self.is_grafted = False
+
+    def rules_in_front(self) -> int:
+        """How many rules in front, all earlier than the updated one, are in front of the entries, too.
+
+        One with memory that begins the section; or those up to the rule that decides packets of established
+        connections, if the chain begins with them and they write nothing.
+        """
+        rules = self.before.rules
+        if rules and begins_section(rules[0]):
+            return 1
+        count = established_head(rules)
+        loaded = self.plan.loaded.table(self.edit.table)[self.section].rules[:count]
+        is_free = all(row >= count for row in self.entries.rows(self.section))
+        is_same = len(loaded) == count and all(map(_do_the_same, loaded, rules))
+        writes = any(map(self.writes, rules[:count]))
+        return count if self.at >= count and is_free and is_same and not writes else 0
 
     def run(self, old: Rule | None, new: Rule | None) -> bool:
         """Patch the tree or its entries; False if the chain must be folded instead."""
@@ -235,6 +252,10 @@ class TreeUpdate:
 
     def writes(self, rule: Rule) -> frozenset[Metadata]:
         return self.plan.writes(self.edit.table, rule)
+
+
+def _do_the_same(one: Rule, other: Rule) -> bool:
+    return rule_key(one) == rule_key(other)
 
 
 def _without_notes(rule: Rule) -> Rule:

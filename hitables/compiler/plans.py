@@ -102,6 +102,11 @@ class Plan:
         )
 
     @property
+    def in_groups(self) -> bool:
+        """Whether a tree of it has groups."""
+        return any(segment.tree is not None and segment.tree.in_groups() for segment in self.grown.segments)
+
+    @property
     def read(self) -> float:
         """The mean of rules read by packets of its rules."""
         return float(self.grown.total[1, 0]) / len(self.listed.chain.rules)

@@ -23,7 +23,7 @@ from ..build.gate import gated
 from ..build.grow import grow
 from ..build.tree import Tree, unsplit
 from ..costs.profile import Costs
-from ..costs.tree_prices import EVEN_WHEN_CROWDED, Priced, nanoseconds, prices
+from ..costs.tree_prices import EVEN_WHEN_CROWDED, EVEN_WHEN_MANY, Priced, nanoseconds, prices
 from ..ir.crossing import Crossing
 from ..ir.fields import Family
 from ..ir.packet import Backend
@@ -106,15 +106,20 @@ class RunTrees:
             trees.append(self.grow(boxes.priced(crowded), nesting, budget))
         found = means(boxes, trees, each)
         best = int(found[:, 1:, 1].sum(axis=1).argmin())
-        kinds = crossing() if not self.is_few(found[best, 0, 1], run) else None
-        if kinds is not None:
-            told = apart(boxes, kinds.by_kind(), nesting, budget, self.grow)
-            if told is not None:
-                found = np.concatenate([found, means(boxes, [trees[0], told], each)[1:]])
-                others = [self.others(run, boxes, one, calls) for one in (trees[best], told)]
-                trees.append(told)
-                spent = found[[best, -1], 1:, 1].sum(axis=1) + others
-                best = best if spent[0] <= spent[1] else len(trees) - 1
+        if not self.is_few(found[best, 0, 1], run):
+            more = []
+            if Backend.NFT in self.backends and unsure:
+                even = prices(priced, self.costs, self.backends, EVEN_WHEN_MANY)
+                more.append(self.grow(boxes.priced(even), nesting, budget))
+            kinds = crossing()
+            told = kinds and apart(boxes, kinds.by_kind(), nesting, budget, self.grow)
+            more += [told] if told else []
+            if more:
+                found = np.concatenate([found, means(boxes, [trees[0], *more], each)[1:]])
+                tried = [best, *range(len(trees), len(trees) + len(more))]
+                trees += more
+                others = [self.others(run, boxes, trees[at], calls) for at in tried]
+                best = tried[int((found[tried, 1:, 1].sum(axis=1) + others).argmin())]
         read, *costs = found[best]
         read[1] += calls
         no_gain = TOO_LARGE if self.too_large else "a tree would not read fewer rules"

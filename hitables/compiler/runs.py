@@ -5,7 +5,8 @@ for it in this chain, and delete it by its text.  So the jump stays there, and t
 is called (-j) over each long run of rules before the last jump, from which packets come back to the next rule
 of the chain; and those behind it, as in any chain.  A rule that leaves the chain (RETURN, -g) cannot be in a
 tree that is called.  The parts of a list (ir/arrangement.py) have such trees, too; a part behind the last
-jump whose rules leave the chain has one that goes on to the next part.
+jump whose rules leave the chain has one that goes on to the next part.  The rules in front that packets of
+connections read (ir/established.py) stay there.
 
 Invariant: the runs, one behind the other, are the rules of the chain.  Nothing is relied on here of what the
 rules of other programs do; what they may write is the business of analyse.reorderable and of the proof.
@@ -20,6 +21,9 @@ from dataclasses import dataclass
 from ..emit.jumps import any_memory
 from ..ir.foreign import is_foreign
 from ..ir.rule import Rule, leaves_chain
+
+# Why a chain has no tree.
+SHORT_BEHIND = "few rules follow the one that decides packets of established connections"
 
 
 class Place(enum.Enum):
@@ -39,22 +43,29 @@ class Run:
 
 
 def runs_of(
-    rules: Sequence[Rule], patterns: Sequence[str], min_length: int, calls: bool, cuts: Sequence[int] = ()
+    rules: Sequence[Rule],
+    patterns: Sequence[str],
+    min_length: int,
+    calls: bool,
+    cuts: Sequence[int] = (),
+    *,
+    head: int = 0,
 ) -> list[Run]:
     """The runs of *rules*; with *calls* False all rules up to the last jump are read in the chain.
 
-    *cuts*: where a run ends in any case, ascending.
+    *cuts*: where a run ends in any case, ascending.  *head*: so many rules in front are read in the chain.
     """
     jumps = [at for at, rule in enumerate(rules) if rule.enters and is_foreign(rule.enters, patterns)]
     last_jump = jumps[-1] + 1 if jumps else 0
-    runs: list[Run] = []
-    start = 0
-    for end in sorted({last_jump, *cuts} - {0}):
+    runs = [Run(list(rules[:head]), Place.CHAIN)] if head else []
+    start = head
+    for end in sorted(each for each in {last_jump, *cuts} if each > head):
         part = rules[start:end]
         if start >= last_jump and len(part) >= min_length and any(map(leaves_chain, part)):
             runs += [Run(run, Place.REST) for run in _cut_at_memory(part)]
         else:
-            _add_before(runs, part, [at - start for at in jumps], min_length if calls else len(rules) + 1)
+            own_jumps = [at - start for at in jumps if at >= start]
+            _add_before(runs, part, own_jumps, min_length if calls else len(rules) + 1)
         start = end
     return [*runs, *(Run(run, Place.REST) for run in _cut_at_memory(rules[start:]))]
 

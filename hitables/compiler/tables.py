@@ -39,6 +39,7 @@ from ..ir.arrangement import Arrangement, arranged
 from ..ir.choices import Malformed, backends_of
 from ..ir.counting import regrouped
 from ..ir.crossing import Crossing
+from ..ir.established import established_head
 from ..ir.program import Chain, Program, Table
 from ..ir.rule import Kind, leaves_chain
 from .hot import HotSearch
@@ -48,7 +49,7 @@ from .plans import Grown, List, Plan
 from .policy_returns import by_policy
 from .result import ChainReport, Fault, left_alone
 from .run_trees import GATED, RunTrees
-from .runs import Place, Run, runs_of, too_short
+from .runs import SHORT_BEHIND, Place, Run, runs_of, too_short
 
 Floats = npt.NDArray[np.float64]
 
@@ -328,14 +329,29 @@ class TableCompiler:
         return means(boxes, [tree], each)[0, :, 0]
 
     def plan(self, listed: List) -> Plan | str:
-        """The list with trees; or the reason why it is better left as it is."""
+        """The list with trees; or the reason why it is better left as it is.
+
+        Packets of connections, most of the usual traffic, read no tree in front of the rule for them.  Groups
+        have that rule in front, and know the rules that it repeats.
+        """
+        options = self.options
+        names = self.names.count
+        head = established_head(listed.chain.rules) if options.traffic is None else 0
+        plan = self.plan_behind(listed, head if listed.arrangement else 0)
+        if not head or listed.arrangement or isinstance(plan, str) or plan.in_groups:
+            return plan
+        self.names.count = names
+        return self.plan_behind(listed, head)
+
+    def plan_behind(self, listed: List, head: int) -> Plan | str:
+        """`plan`, of which *head* rules in front stay in the chain."""
         options, chain = self.options, listed.chain
         memory = any_memory(chain.rules)
         rules = by_policy(chain, options)
-        runs = runs_of(rules, options.leave, options.min_length, options.before_jumps, listed.cuts)
+        runs = runs_of(rules, options.leave, options.min_length, options.before_jumps, listed.cuts, head=head)
         long = [run for run in runs if run.place is not Place.CHAIN and len(run.rules) >= options.min_length]
         if not long:
-            return too_short(rules, options.leave, options.before_jumps)
+            return SHORT_BEHIND if head else too_short(rules, options.leave, options.before_jumps)
         # A packet leaves a tree before another segment by a jump to that segment; from one that is called it
         # comes back, so that only the call nests.
         rest = [run for run in long if run.place is Place.REST]

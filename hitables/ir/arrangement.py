@@ -1,7 +1,8 @@
 """How a list is cut into parts that are read one behind the other, each by a tree of its own.
 
 Rules that only count are read in groups (counting.py); rules of several kinds by turns are told apart
-(crossing.py); lists of different fields are read in turn (blocks.py).  The arrangement follows from the list
+(crossing.py); lists of different fields are read in turn (blocks.py); those in front that packets of
+connections read stand alone (established.py).  The arrangement follows from the list
 and its table alone, so that a proof finds it again.
 
 Callers: compiler/tables.py, verify/called_parts.py.
@@ -16,6 +17,7 @@ from itertools import pairwise
 from .blocks import blocks
 from .counting import regrouped
 from .crossing import Crossing, crossings
+from .established import established_head
 from .fields import Family
 from .narrow_fields import narrow_fields
 from .program import Chain, Table
@@ -63,5 +65,6 @@ def arranged(chain: Chain, table: Table, family: Family) -> Arrangement | None:
     if other is None and not found and (len(parts) < 2 or len(parts) > MOST_BLOCKS):
         return None
     if len(parts) <= MOST_BLOCKS:
-        cuts |= set(itertools.chain.from_iterable(parts)) - {0, len(rules)}
+        cuts |= set(itertools.chain.from_iterable(parts))
+    cuts = (cuts | {established_head(rules)}) - {0, len(rules)}
     return Arrangement(order, tuple(sorted(cuts)), tuple(found))

@@ -15,10 +15,10 @@ from ..ir.fields import STATES, Family, Fragment, interface_number
 from ..ir.intervals import Values, masked
 
 PROTOCOLS = {
-    "icmp": 1, "igmp": 2, "ipencap": 4, "tcp": 6, "egp": 8, "igp": 9, "udp": 17, "dccp": 33, "ipv6": 41,
+    "icmp": 1, "igmp": 2, "ipencap": 4, "ipv4": 4, "tcp": 6, "cbt": 7, "egp": 8, "igp": 9, "udp": 17, "dccp": 33, "ipv6": 41,
     "ipv6-route": 43, "ipv6-frag": 44, "rsvp": 46, "gre": 47, "esp": 50, "ah": 51, "ipv6-icmp": 58,
     "icmpv6": 58, "ipv6-nonxt": 59, "ipv6-opts": 60, "eigrp": 88, "ospf": 89, "ospfigp": 89, "ipip": 94,
-    "pim": 103, "ipcomp": 108, "vrrp": 112, "l2tp": 115, "sctp": 132, "mobility-header": 135,
+    "etherip": 97, "pim": 103, "ipcomp": 108, "vrrp": 112, "pgm": 113, "l2tp": 115, "isis": 124, "sctp": 132, "mobility-header": 135,
     "ipv6-mh": 135, "mh": 135, "udplite": 136, "mptcp": 262,
 }  # fmt: skip
 

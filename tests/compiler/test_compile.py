@@ -128,6 +128,24 @@ def test_nesting_stays_within_the_limit_of_nft(seed: int) -> None:
         assert max(above.values()) <= 15
 
 
+def test_lists_whose_fields_cross_cost_no_more_than_a_tree_for_both_backends() -> None:
+    """Each host has a mark of its own, as source and as destination, so no rule may be moved."""
+    hosts = [f"10.{at // 256}.{at % 256}.7" for at in range(200)]
+    lines = [
+        f"-A FORWARD -{side} {host} -j MARK --set-xmark {at + 1:#x}/0xffffffff"
+        for at, host in enumerate(hosts)
+        for side in "sd"
+    ]
+    before = read("\n".join(["*mangle", *lines, "COMMIT", ""]))
+    costs = {}
+    for backend in ("nft", "any"):
+        result = compile_rules(before, Options(backend=backend))
+        (report,) = (each for each in result.reports if not each.why)
+        costs[backend] = report.ns_after["nft"]
+        assert_equal(before, result.program, Options(backend=backend))
+    assert costs["nft"] <= 1.05 * costs["any"]
+
+
 def test_a_long_chain_leaves_nesting_to_the_chains_that_it_enters() -> None:
     rng = random.Random(1)
     levels = [f"-A level{at} -j level{at + 1}" for at in range(10)]

@@ -21,6 +21,7 @@ from support.small_programs import (
     source,
 )
 
+from hitables.api import read
 from hitables.ir.fields import Family, Field
 from hitables.ir.program import Chain, Program, Table
 from hitables.ir.rule import Match, Role, Rule, Target
@@ -71,6 +72,28 @@ def test_a_memory_shared_by_two_chains_must_not_become_two(engine: Callable[...,
     assert isinstance(answer, Difference)
     answer = engine(two("few", "few2", few=body, few2=body), one, Question())
     assert isinstance(answer, Difference)
+
+
+@pytest.mark.parametrize("engine", [exact.check, bdd.check])
+def test_a_memory_that_broken_headers_alone_ask_is_paired_where_they_are_dropped(
+    engine: Callable[..., Answer],
+) -> None:
+    """In nft, UDP packets cut short pass both rules of ports; the second program drops them in the end."""
+    limit = "-m limit --limit 1/hour --limit-burst 5 -j ACCEPT"
+    front = "-A INPUT -f -j ACCEPT\n" + "".join(
+        f"-A INPUT -p udp -m udp --dport {ports} -j ACCEPT\n" for ports in ("0:65534", "65535")
+    )
+    two = f"-A INPUT -p udp {limit}\n-A OUTPUT -p udp -j ACCEPT\n-A OUTPUT -p icmp {limit}\n"
+    one = (
+        "-A INPUT -p udp -j L\n-A INPUT -p udp -j DROP\n-A OUTPUT -p udp -j ACCEPT\n-A OUTPUT -p icmp -j L\n"
+        f"-A L {limit}\n"
+    )
+    head = "*filter\n:INPUT ACCEPT\n:FORWARD ACCEPT\n:OUTPUT DROP\n:L -\n"
+    before, after = (read(f"{head}{front}{rules}COMMIT\n") for rules in (two, one))
+    answer = engine(before, after, Question())
+    assert isinstance(answer, Difference)
+    assert "memory of its own" in answer.reason or "is not one memory" in answer.reason
+    assert isinstance(engine(before, before, Question()), Equal)
 
 
 def test_a_memory_asked_twice_is_not_two_memories() -> None:

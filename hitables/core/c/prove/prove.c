@@ -38,10 +38,13 @@ static bool may_pair(void *context, uint32_t rule_a, uint32_t rule_b)
     return (a == NONE || a == rule_b) && (b == NONE || b == rule_a);
 }
 
-/* Pair the memories of lists that are equal; false when a rule would get two partners. */
+/* Pair the memories of lists that are equal; false when a rule would get two partners.  A strict prover has
+ * paired them where it met them. */
 static bool note_pairs(struct prover *p, const struct residual_list *a, const struct residual_list *b)
 {
     size_t j = 0;
+    if (p->strict)
+        return true;
     for (size_t i = 0; i < a->n; i++) {
         if (a->v[i].guarded == NONE)
             continue;
@@ -58,14 +61,6 @@ static bool note_pairs(struct prover *p, const struct residual_list *a, const st
         j++;
     }
     return true;
-}
-
-static bool has_once(const struct residual *r, const struct residual_list *list)
-{
-    for (size_t i = 0; i < list->n; i++)
-        if (list->v[i].guarded != NONE && r->guarded[list->v[i].guarded].once)
-            return true;
-    return false;
 }
 
 /* ---- differences ---- */
@@ -487,12 +482,13 @@ static enum prove_status step(struct prover *p, struct residual_list *a, struct 
     if (residual_same(&p->r, a, b, &x, &y, may_pair, p)) {
         if (p->parted)
             return record(p, NONE, NONE, true);
-        if (!p->strict && has_once(&p->r, a) && !note_pairs(p, a, b))
-            return PROVE_PAIRS;
-        return PROVE_EQUAL;
+        return note_pairs(p, a, b) ? PROVE_EQUAL : PROVE_PAIRS;
     }
-    if (p->r.class.may_drop && !p->parted && !y.passed && drops(p, b, y.at))
-        return PROVE_EQUAL;
+    if (p->r.class.may_drop && !p->parted && !y.passed && drops(p, b, y.at)) {
+        /* The items before ask the same memories. */
+        struct residual_list before_x = {a->v, x.at, NONE}, before_y = {b->v, y.at, NONE};
+        return note_pairs(p, &before_x, &before_y) ? PROVE_EQUAL : PROVE_PAIRS;
+    }
     *left = true;
     if (enter_chain(p, a, x.at, false) || enter_chain(p, b, y.at, false))
         return PROVE_EQUAL;
