@@ -58,7 +58,8 @@ class _Cut:
         self.entered = Entered(second, first)
         self.open = chain
         self.inline: list[Rule] = []
-        self.printed = _Printed(second[chain.name].rules, first)
+        # A rule that stays in the chain keeps its RETURN.
+        self.printed = _Printed([_by_policy(rule, chain.end) for rule in second[chain.name].rules], first)
         self.written: list[Chain] = []
         self.called: list[Chain] = []
 

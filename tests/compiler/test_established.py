@@ -10,16 +10,18 @@ import pytest
 
 from hitables.analyse.weights import from_counters
 from hitables.api import read
+from hitables.compiler import run_trees
 from hitables.compiler.options import Options
 from hitables.compiler.pipeline import compile_text
 from hitables.ir.choices import backend_choice
 from hitables.ir.established import NEAR, established_head
-from hitables.ir.fields import STATES, Field
+from hitables.ir.fields import STATES, Family, Field
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program
 from hitables.simulate.batch import PacketBatch
 from hitables.simulate.boundary_packets import BoundarySampler
 from hitables.simulate.interpreter import Interpreter
+from hitables.verify.called_parts import with_called_parts
 
 STATE = "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"
 FRONT = ["-i lo -j ACCEPT", "-m conntrack --ctstate INVALID -j DROP", "-j users"]
@@ -70,6 +72,19 @@ def test_packets_of_connections_read_no_more(
     batch = established(compiled.before, before)
     reads = [each.run("filter", "FORWARD", batch).reads for each in (before, after)]
     assert (reads[1] <= reads[0]).all()
+
+
+def test_parts_behind_a_return_are_compared_as_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """RETURN stays in the chain, where trees that are called have the policy in its place."""
+    monkeypatch.setattr(run_trees.RunTrees, "FEW_READ", 0)
+    rng = random.Random(7)
+    hosts = [".".join(str(rng.randrange(1, 224)) for _ in range(4)) for _ in range(150)]
+    rules = [f"-{side} {host} -j DROP" for host in hosts for side in "sd"]
+    text = text_of([*FRONT[:2], STATE.replace("ACCEPT", "RETURN"), *rules])
+    compiled = compile_text(text, Options(backend=backend_choice("nft")))
+    assert not compiled.by_regions
+    before, after = (each.table("filter") for each in (compiled.before, compiled.program))
+    assert with_called_parts(before, after, Family.IPV4, exact=False) is not None
 
 
 def established(program: Program, before: Interpreter) -> PacketBatch:
