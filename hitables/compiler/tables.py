@@ -214,7 +214,10 @@ class TableCompiler:
         options, spent_before, names = self.options, self.trees.spent, self.names.count
         best: Plan | None = None
         why = ""
+        head = self.head(lists[0])
         for each in lists:
+            if head and not 0 < self.head(each) <= head:
+                continue
             self.names.count = names
             plan = self.plan(each)
             if isinstance(plan, str):
@@ -334,14 +337,16 @@ class TableCompiler:
         Packets of connections, most of the usual traffic, read no tree in front of the rule for them.  Groups
         have that rule in front, and know the rules that it repeats.
         """
-        options = self.options
-        names = self.names.count
-        head = established_head(listed.chain.rules) if options.traffic is None else 0
+        names, head = self.names.count, self.head(listed)
         plan = self.plan_behind(listed, head if listed.arrangement else 0)
         if not head or listed.arrangement or isinstance(plan, str) or plan.in_groups:
             return plan
         self.names.count = names
         return self.plan_behind(listed, head)
+
+    def head(self, listed: List) -> int:
+        """How many rules in front packets of connections read, which are most where no traffic is given."""
+        return established_head(listed.chain.rules) if self.options.traffic is None else 0
 
     def plan_behind(self, listed: List, head: int) -> Plan | str:
         """`plan`, of which *head* rules in front stay in the chain."""
