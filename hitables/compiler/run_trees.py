@@ -34,6 +34,8 @@ Floats = npt.NDArray[np.float64]
 # In chains of more boxes, neither a tree of whole names nor one for other prices is tried besides: it would
 # cost as much time again.
 FEW_BOXES = 2000
+# Shorter lists gain little by a tree for even prices.
+MANY_RULES = 64
 # Why a tree has one part, the whole list: it turns away packets of no rule.
 GATED = "its packets read the list, others do not"
 # The share by which packets of the rules may read more, if packets of no rule then read little.
@@ -108,7 +110,7 @@ class RunTrees:
         best = int(found[:, 1:, 1].sum(axis=1).argmin())
         if not self.is_few(found[best, 0, 1], run):
             more = []
-            if Backend.NFT in self.backends and unsure:
+            if Backend.NFT in self.backends and unsure and len(run) >= MANY_RULES:
                 even = prices(priced, self.costs, self.backends, EVEN_WHEN_MANY)
                 more.append(self.grow(boxes.priced(even), nesting, budget))
             kinds = crossing()

@@ -41,7 +41,7 @@ from ..ir.counting import regrouped
 from ..ir.crossing import Crossing
 from ..ir.established import established_head
 from ..ir.program import Chain, Program, Table
-from ..ir.rule import Kind, leaves_chain
+from ..ir.rule import Kind, Rule, leaves_chain
 from .hot import HotSearch
 from .hot_costs import HotCosts
 from .options import NESTING, NOT_ASKED, Options
@@ -63,6 +63,12 @@ def nesting_kept(rules: int) -> int:
     The rest of what a backend allows goes to the longest chains.
     """
     return max(1, math.ceil(math.log2(max(1, rules) / 8) / 3))
+
+
+def repeated(rules: Sequence[Rule], at: int) -> bool:
+    """Whether a later rule has the matches of that at *at*."""
+    own = [match.key for match in rules[at].matches]
+    return any([match.key for match in rule.matches] == own for rule in rules[at + 1 :])
 
 
 class TableCompiler:
@@ -334,14 +340,15 @@ class TableCompiler:
     def plan(self, listed: List) -> Plan | str:
         """The list with trees; or the reason why it is better left as it is.
 
-        Packets of connections, most of the usual traffic, read no tree in front of the rule for them.  Groups
-        have that rule in front, and know the rules that it repeats.
+        Packets of connections, most of the usual traffic, read no tree in front of the rule for them.
         """
         names, head = self.names.count, self.head(listed)
-        plan = self.plan_behind(listed, head if listed.arrangement else 0)
-        if not head or listed.arrangement or isinstance(plan, str) or plan.in_groups:
-            return plan
-        self.names.count = names
+        if head and not listed.arrangement and repeated(listed.chain.rules, head - 1):
+            # Groups have that rule in front, and leave out those that repeat it.
+            plan = self.plan_behind(listed, 0)
+            if isinstance(plan, str) or plan.in_groups:
+                return plan
+            self.names.count = names
         return self.plan_behind(listed, head)
 
     def head(self, listed: List) -> int:
