@@ -31,7 +31,8 @@ LINE = 1.0
 class Placement:
     """The spots for new entries of one section.
 
-    head   the number of rules in front of the tree: 1 for a section that begins with a rule with memory
+    head   the number of rules in front of the tree and of the entries: a rule with memory that begins the
+           section, or those up to the one that decides packets of established connections
     exact  whether no test of an entry may drop a malformed packet
     """
 

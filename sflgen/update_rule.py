@@ -169,7 +169,7 @@ class TreeUpdate:
         count = established_head(rules)
         loaded = self.plan.loaded.table(self.edit.table)[self.section].rules[:count]
         is_free = all(row >= count for row in self.entries.rows(self.section))
-        is_same = len(loaded) == count and all(map(_do_the_same, loaded, rules))
+        is_same = [*map(rule_key, loaded)] == [*map(rule_key, rules[:count])]
         writes = any(map(self.writes, rules[:count]))
         return count if self.at >= count and is_free and is_same and not writes else 0
 
@@ -252,10 +252,6 @@ class TreeUpdate:
 
     def writes(self, rule: Rule) -> frozenset[Metadata]:
         return self.plan.writes(self.edit.table, rule)
-
-
-def _do_the_same(one: Rule, other: Rule) -> bool:
-    return rule_key(one) == rule_key(other)
 
 
 def _without_notes(rule: Rule) -> Rule:

@@ -19,13 +19,20 @@ _FIRST, _LAST = STATES.index("ESTABLISHED"), STATES.index("ESTABLISHED+SNAT+DNAT
 
 
 def established_head(rules: Sequence[Rule]) -> int:
-    """How many of *rules* there are up to the first that ends the way of all packets of connections; or 0."""
-    return next((at for at, rule in enumerate(rules[:NEAR], 1) if _ends_established(rule)), 0)
+    """How many of *rules* there are up to the first that ends the way of all packets of connections.
+
+    Where none does: up to the first that sends them all to a user chain; or 0.
+    """
+    asking = [(at, rule) for at, rule in enumerate(rules[:NEAR], 1) if _asks_established(rule)]
+    ending = [at for at, rule in asking if rule.leaves]
+    entering = [at for at, rule in asking if rule.enters]
+    return min(ending or entering, default=0)
 
 
-def _ends_established(rule: Rule) -> bool:
+def _asks_established(rule: Rule) -> bool:
+    """Whether the rule's matches hold of all packets of connections, and ask the state alone."""
     asked = [match for match in rule.matches if match.name != "comment"]
-    return rule.leaves and bool(asked) and all(map(_holds_of_established, asked))
+    return bool(asked) and all(map(_holds_of_established, asked))
 
 
 def _holds_of_established(match: Match) -> bool:

@@ -113,7 +113,7 @@ def test_counters_decide_where_there_are_any() -> None:
     [
         (STATE, 3),
         ("-m state --state ESTABLISHED -m comment --comment kept -j RETURN", 3),
-        ("-m conntrack ! --ctstate NEW,INVALID -j users", 0),
+        ("-m conntrack ! --ctstate NEW,INVALID -j users", 3),
         ("-m conntrack ! --ctstate NEW,INVALID -g users", 3),
         ("-i eth0 -m conntrack --ctstate ESTABLISHED -j ACCEPT", 0),
         ("-m conntrack --ctstate ESTABLISHED --ctdir REPLY -j ACCEPT", 0),
@@ -128,3 +128,9 @@ def test_the_rule_that_decides_packets_of_connections(rule: str, head: int) -> N
 
     assert rules(2) == head
     assert rules(NEAR) == 0
+
+
+def test_a_rule_that_decides_goes_before_one_that_enters_a_chain() -> None:
+    enters = "-m conntrack --ctstate ESTABLISHED -j users"
+    rules = read(text_of([enters, "-i lo -j ACCEPT", STATE])).table("filter")["FORWARD"].rules
+    assert established_head(rules) == 3
