@@ -57,7 +57,7 @@ corpus: setup ## real rule sets, before and after, in real kernels (needs root a
 	python -m benchmarks.chains
 	python -m benchmarks.corpus $(CORPUS_FLAGS)
 
-accepts: setup ## what iptables takes and what is read here: 22,000 texts, valid and broken (needs root)
+accepts: setup ## what iptables takes and what is read here: 32,000 texts, valid and broken (needs root)
 	python -m benchmarks.accepts --json docs/evaluation/accepts.json $(BENCH_FLAGS)
 
 prove: setup ## every real rule set proved equal to its compiled form (needs ../shared)

@@ -1,7 +1,7 @@
 """The texts of `benchmarks.accepts`: valid, borderline and invalid rules for every extension, and odd lines.
 
 Each group of texts varies one thing: the value of an option, two options together, the surroundings of an
-extension (protocol, family, table, chain), header options, or whole lines.
+extension (protocol, family, table, chain), the beginnings of long options, header options, or whole lines.
 """
 
 # ruff: noqa: E501  (tables of texts read better unbroken)
@@ -315,6 +315,31 @@ def surroundings(subject: Subject) -> Iterator[Text]:
         yield Text("place", subject.name, family, text)
 
 
+# iptables' own options, each with a value that it takes.
+OWN = {
+    "source": "@", "src": "@", "destination": "@", "dst": "@", "protocol": "tcp", "in-interface": "eth0",
+    "out-interface": "eth0", "fragments": "", "match": "comment --comment some", "set-counters": "1 2", "verbose": "",
+}  # fmt: skip
+
+
+def beginnings(subject: Subject) -> Iterator[Text]:
+    """Long options of iptables itself and of the extension, whole and cut, behind the extension and before it."""
+    base = subject.base() if subject.is_target else subject.base().removesuffix(" -j ACCEPT")
+    family = _families(subject.name)[0]
+    for name, value in OWN.items():
+        for end in sorted({2, 3, 4, 7, len(name) - 1, len(name)} & set(range(len(name) + 1))):
+            words = f"--{name[:end]} {value}".rstrip()
+            yield Text("beginning", subject.name, family, subject.rule(f"{base} {words}", family))
+            if end == len(name):
+                yield Text("beginning", subject.name, family, subject.rule(f"{words} {base}", family))
+    for option in _distinct(subject.extension.options).values() if subject.extension is not None else ():
+        words = _valid_words(subject.name, option)
+        for end in range(3, len(option.name), 3):
+            cut = words.replace(option.name, option.name[:end], 1)
+            rest = _without(base, option)
+            yield Text("beginning", subject.name, family, subject.rule(f"{rest} {cut}", family))
+
+
 HEADERS = ("-s", "-d", "-i", "-o", "-p")
 
 
@@ -451,7 +476,7 @@ def texts(groups: frozenset[str] = frozenset()) -> list[Text]:
     unique: dict[tuple[Family, str], Text] = {}
     candidates = [*odd(), *headers()]
     for subject in subjects():
-        candidates += [*surroundings(subject), *values(subject), *pairs(subject)]
+        candidates += [*surroundings(subject), *values(subject), *pairs(subject), *beginnings(subject)]
     candidates += surroundings(Subject("RETURN", None, True))
     for text in candidates:
         if not groups or text.group in groups:

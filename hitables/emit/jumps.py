@@ -263,7 +263,9 @@ class _Tree:
             matches = self.remaining(number, rule.matches, rule.target, known)
             return copy if matches is rule.matches else copy._replace(matches=matches)
         if step == _ACT:
-            return self.writer.copy(rule)._replace(matches=())
+            # The chain is entered by packets that the matches held for; -p stays where the target needs it.
+            needed = without(rule.matches, rule.target, lambda match: True)
+            return self.writer.copy(rule)._replace(matches=needed)
         chain = self.chain(link, known, guarded)
         target = chain.goto if step in (_SEND, _GO, _MEET) else chain.jump
         if step in (_GO, _CALL):

@@ -14,10 +14,20 @@ from dataclasses import dataclass, field
 from ..syntax import values as spelt
 from ..syntax.extension import Extension, Option
 from ..syntax.extensions import MATCHES, TARGETS
-from ..syntax.options import GENERAL, HEADER, HEADER_ORDER, PROTOCOL_MATCH, RESERVED, SAME_MATCH
+from ..syntax.options import (
+    GENERAL,
+    HEADER,
+    HEADER_ORDER,
+    LONG_NAMES,
+    PROTOCOL_MATCH,
+    RESERVED,
+    SAME_MATCH,
+)
 from .lines import LITERAL, Fault, NeedsWords
 
 BANG = "!"
+
+_OWN = frozenset(LONG_NAMES.values())
 
 
 @dataclass(slots=True)
@@ -65,20 +75,17 @@ def nearest(word: str, known: list[str]) -> str:
     return f"did you mean {close[0]}?" if close else ""
 
 
-def _find(word: str, table: dict[str, Option]) -> Option | None:
-    """The option of *table* that *word* names, in full or, for a long one, by an unambiguous prefix."""
-    if word in table:
-        return table[word]
-    if not word.startswith("--"):
-        return None
-    candidates = {option.name: option for name, option in table.items() if name.startswith(word)}
-    return next(iter(candidates.values())) if len(candidates) == 1 else None
+def own_options(word: str) -> set[str]:
+    """The short names of iptables' own options that *word* may name, in full or by its beginning."""
+    if word in LONG_NAMES or not word.startswith("--") or word == "--":
+        return {LONG_NAMES.get(word, word)} & _OWN
+    return {short for name, short in LONG_NAMES.items() if name.startswith(word)}
 
 
 def find_header(word: str) -> str:
     """The short name of the header option that *word* names, "" for none."""
-    option = HEADER.get(word) or _find(word, HEADER)
-    return option.name if option is not None else ""
+    named = own_options(word)
+    return named.pop() if len(named) == 1 and named <= HEADER.keys() else ""
 
 
 class _Cutter:
@@ -116,25 +123,43 @@ class _Cutter:
         self.at = first + count
         return tuple(range(first, first + count))
 
-    def owner(self, word: str) -> tuple[Part, Option] | None:
-        """The part that has the option *word*; iptables searches the latest part first."""
-        candidates = [part for part in [self.target, *reversed(self.matches)] if part is not None]
-        for part in candidates:
-            if part.extension is not None and word in part.extension.options:
-                return part, part.extension.options[word]
-        for part in candidates:
-            if part.extension is not None:
-                option = _find(word, part.extension.options)
-                if option is not None:
-                    return part, option
-        return None
+    def option(self, word: str, at: int) -> tuple[Part | None, Option] | None:
+        """The option that *word* names, and the part that has it (None: iptables itself); None for no option.
+
+        As getopt finds it: by a whole name, iptables' own first, then those of the latest part; or by the
+        beginning of a name that one option alone has.
+        """
+        parts = [part for part in [self.target, *reversed(self.matches)] if part is not None]
+        tables = [(part, part.extension.options) for part in parts if part.extension is not None]
+        whole = word in LONG_NAMES or word in _OWN
+        if not whole:
+            for part, options in tables:
+                if word in options:
+                    return part, options[word]
+        begins = word.startswith("--") and not (self.latest and self.may_be_unread(self.latest, word))
+        own = own_options(word) if whole or begins else set()
+        begun = {
+            (part.name, option.name): (part, option)
+            for part, options in (reversed(tables) if begins and not whole else ())
+            for name, option in options.items()
+            if name.startswith(word)
+        }
+        if len(own) + len(begun) > 1:
+            names = {name for name in LONG_NAMES if name.startswith(word)}
+            names.update(name for _, options in tables for name in options if name.startswith(word))
+            raise Fault(f"{word} may be each of {', '.join(sorted(names))}", at, "write the whole name")
+        if begun:
+            return next(iter(begun.values()))
+        short = next(iter(own), "")
+        known = HEADER.get(short) or GENERAL.get(short)
+        return (None, known) if known is not None else None
 
     def load_protocol_match(self, word: str) -> bool:
         """Load the match of the rule's protocol if that match has the option *word* (as -p tcp --dport)."""
         name = PROTOCOL_MATCH.get(self.protocol() or 0)
         if name is None or any(part.name == name for part in self.matches):
             return False
-        if _find(word, MATCHES[name].options) is None:
+        if not any(option.startswith(word) for option in MATCHES[name].options):
             return False
         self.matches.append(Part("match", name, self.at, MATCHES[name]))
         return True
@@ -149,6 +174,13 @@ class _Cutter:
     def may_be_unread(self, part: Part, word: str) -> bool:
         """Whether *word* may be an option of a match or target without a row."""
         return part.extension is None and part.name != "RETURN" and part.kind != "-g" and word.startswith("-")
+
+    def header_option(self, option: Option, inverted: bool, at: int) -> None:
+        if option.name in self.header:
+            raise Fault(f"a second {option.name}: a rule has one", at)
+        part = Part("header", option.name, at, None)
+        part.uses.append(Use(option, inverted, at, self.take(option, at)))
+        self.header[option.name] = part
 
     def general(self, option: Option, at: int) -> None:
         if option.name == "-c":
@@ -197,21 +229,19 @@ class _Cutter:
                 inverted_at, self.at = at, at + 1
                 continue
             inverted, inverted_at = inverted_at is not None, None
-            if word in GENERAL:
-                if inverted:
+            found = self.option(word, at)
+            if found is None and word.startswith("-") and self.load_protocol_match(word):
+                found = self.option(word, at)
+            if found is not None:
+                part, option = found
+                if part is not None:
+                    part.uses.append(Use(option, inverted, at, self.take(option, at)))
+                elif option.name in HEADER:
+                    self.header_option(option, inverted, at)
+                elif inverted:
                     raise Fault(f"{word} cannot be negated", at)
-                self.general(GENERAL[word], at)
-            elif (header := HEADER.get(word) or _find(word, HEADER)) is not None and self.owner(word) is None:
-                if header.name in self.header:
-                    raise Fault(f"a second {header.name}: a rule has one", at)
-                part = Part("header", header.name, at, None)
-                part.uses.append(Use(header, inverted, at, self.take(header, at)))
-                self.header[header.name] = part
-            elif (owner := self.owner(word)) is not None or (
-                word.startswith("-") and self.load_protocol_match(word) and (owner := self.owner(word))
-            ):
-                part, option = owner
-                part.uses.append(Use(option, inverted, at, self.take(option, at)))
+                else:
+                    self.general(option, at)
             elif self.latest is not None and self.may_be_unread(self.latest, word):
                 first = at - 1 if inverted else at
                 end = at + 1
@@ -219,8 +249,6 @@ class _Cutter:
                     end += 1
                 self.latest.unread.extend(range(first, end))
                 self.at = end
-            elif (general := _find(word, GENERAL)) is not None and not inverted:
-                self.general(general, at)
             elif word == "--" and not inverted and at + 1 == len(self.words):
                 self.at = at + 1
             else:

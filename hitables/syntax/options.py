@@ -16,6 +16,18 @@ from .readers import field_test
 # Other names that iptables accepts for a match.
 SAME_MATCH = {"icmpv6": "icmp6", "ipv6-icmp": "icmp6"}
 
+# The long names of iptables' own options, each with its short name.  getopt takes the beginning of a name, too, if no other
+# name begins so, those of the matches and of the target that the rule has had before included.
+LONG_NAMES = {
+    "--append": "-A", "--check": "-C", "--delete": "-D", "--delete-chain": "-X", "--destination": "-d", "--dst": "-d",
+    "--exact": "-x", "--flush": "-F", "--fragments": "-f", "--goto": "-g", "--help": "-h", "--in-interface": "-i",
+    "--insert": "-I", "--ipv4": "-4", "--ipv6": "-6", "--jump": "-j", "--line-numbers": "-0", "--list": "-L",
+    "--list-rules": "-S", "--match": "-m", "--modprobe": "-M", "--new-chain": "-N", "--numeric": "-n",
+    "--out-interface": "-o", "--policy": "-P", "--protocol": "-p", "--rename-chain": "-E", "--replace": "-R",
+    "--set-counters": "-c", "--source": "-s", "--src": "-s", "--table": "-t", "--verbose": "-v", "--version": "-V",
+    "--wait": "-w", "--wait-interval": "-W", "--zero": "-Z",
+}  # fmt: skip
+
 # The match that iptables loads by itself for an option behind -p.
 PROTOCOL_MATCH = {
     TCP: "tcp", UDP: "udp", ICMP: "icmp", ICMPV6: "icmp6", 132: "sctp", 33: "dccp",
@@ -48,7 +60,7 @@ def _protocol(words: tuple[str, ...], family: Family) -> tuple[Test, ...]:
 # The kernel tests header options before every match, whatever their position in the line, in this order.
 HEADER = options_of(
     "-s=--source=--src:any! -d=--destination=--dst:any! -i=--in-interface:any! -o=--out-interface:any! "
-    "-p=--protocol=--proto:any! -f=--fragment!",
+    "-p=--protocol=--proto:any! -f=--fragments=--fragment!",
     {
         "-s": _network(Field.SRC),
         "-d": _network(Field.DST),

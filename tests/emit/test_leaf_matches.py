@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import random
+import re
 
 import pytest
 from support.crossing_text import crossing
@@ -16,9 +17,11 @@ from hitables.compiler.options import Options
 from hitables.compiler.pipeline import compile_text
 from hitables.emit.leaf_matches import Forms, without
 from hitables.ir.choices import Malformed
-from hitables.ir.fields import Field
+from hitables.ir.fields import Family, Field
+from hitables.ir.packet import Backend
 from hitables.ir.program import Program
 from hitables.ir.rule import Match, Rule, leaves_chain
+from hitables.kernel.load_save import load
 from hitables.kernel.namespace import Namespace
 
 pytestmark = pytest.mark.engine
@@ -147,6 +150,37 @@ def test_rules_that_cross_are_grouped_before_a_rule_that_cuts_the_chain_too(
     (report,) = [each for each in result.reports if each.chain == "FORWARD"]
     assert report.read_after < report.read_before and report.after <= 20 * report.before
     assert backend == "any" or called(result.program)
+
+
+@pytest.mark.needs_kernel
+@pytest.mark.parametrize(
+    ("table", "chain", "target"),
+    [
+        ("filter", "FORWARD", "-p tcp -j REJECT --reject-with tcp-reset"),
+        ("nat", "PREROUTING", "-p tcp -j DNAT --to-destination 10.9.9.9:80"),
+        ("mangle", "PREROUTING", "-p udp -j TPROXY --on-port 80 --on-ip 127.0.0.1"),
+    ],
+)
+def test_an_action_apart_from_its_matches_keeps_the_protocol_that_it_needs(
+    table: str, chain: str, target: str
+) -> None:
+    """The rule's packets ask earlier rules of other groups first, so its target stands in a chain of its own."""
+    hosts = [
+        f"-A {chain} {one} 95.142.79.{host}/32 {other} 10.11.0.0/16 -j ACCEPT"
+        for host, (one, other) in itertools.product(range(40), (("-d", "-s"), ("-s", "-d")))
+    ]
+    lines = [
+        f"-A {chain} -s 10.0.0.0/16 -j ACCEPT", f"-A {chain} -d 10.10.0.0/16 {target}", *hosts,
+        f"-A {chain} -s 10.11.70.0/26 -j ACCEPT", f"-A {chain} -s 192.168.0.227/32 -j ACCEPT",
+    ]  # fmt: skip
+    text = "\n".join([f"*{table}", f":{chain} ACCEPT [0:0]", *lines, "COMMIT", ""])
+    result = compile_text(text, Options(backend="any"))
+    assert not result.faults
+    acts = [line for line in result.text.splitlines() if re.match(r"-A ht\d+ -p \S+ -j", line)]
+    assert acts
+    with Namespace() as namespace:
+        for backend in Backend:
+            load(result.text, Family.IPV4, backend, namespace)
 
 
 def test_a_segment_with_a_return_of_its_own_is_not_called() -> None:
