@@ -37,7 +37,7 @@ from ..emit.sourcemap import Gone
 from ..errors import HitablesError
 from ..ir.arrangement import Arrangement, arranged
 from ..ir.choices import Malformed, backends_of
-from ..ir.counting import regrouped
+from ..ir.commuting import regrouped
 from ..ir.crossing import Crossing
 from ..ir.established import established_head
 from ..ir.program import Chain, Program, Table

@@ -1,6 +1,6 @@
 """How a list is cut into parts that are read one behind the other, each by a tree of its own.
 
-Rules that only count are read in groups (counting.py); rules of several kinds by turns are told apart
+Rules of one action are read in groups (commuting.py); rules of several kinds by turns are told apart
 (crossing.py); lists of different fields are read in turn (blocks.py); those in front that packets of
 connections read stand alone (established.py).  The arrangement follows from the list
 and its table alone, so that a proof finds it again.
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from .blocks import blocks
-from .counting import regrouped
+from .commuting import regrouped
 from .crossing import Crossing, crossings
 from .established import established_head
 from .fields import Family

@@ -26,7 +26,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from .counting import GROUP
+from .commuting import GROUP
 from .fields import Family
 from .narrow_fields import BITS, BOUND, may_drop
 from .program import Table

@@ -1,6 +1,6 @@
 """Which fields a rule limits to few values: by these, rules are put in parts of a list.
 
-Callers: blocks.py, counting.py, crossing.py.
+Callers: blocks.py, commuting.py, crossing.py.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ _IPV6_NAME = re.compile(r"ip6tables|[._-]v6\b", re.IGNORECASE)
 def guess_family(text: str, name: str = "-") -> Family:
     """The family of a text, by its words or by its name; IPV4 unless one of them is of IPv6.
 
-    The first line of ip6tables-save counts only where no address is of IPv4: people copy it to their own texts.
+    The first line of ip6tables-save counts only where no address is of IPv4: people copy that line.
     """
     # The search takes time, which most texts can be spared.
     may_be = "::" in text or "icmp6-" in text or "icmpv6-" in text or _IPV6_SAVED in text

@@ -1,6 +1,6 @@
 """The first program, written in the parts that the second reads one behind the other.
 
-Parts of a list are printed as trees that the chain calls, or goes on to: rules that only count, in groups,
+Parts of a list are printed as trees that the chain calls, or goes on to: rules of one action, in groups,
 rules of several kinds by turns, blocks of rules of one field, and what is before them (ir/arrangement.py).
 Compared as one list, the parts would cut the header space into the product of their fields.  So the first
 program gets a chain for each such part, of the name that the second gives to the tree; the prover compares

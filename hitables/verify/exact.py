@@ -26,7 +26,7 @@ from hitables.errors import Disagreement
 from hitables.ir import semantics
 from hitables.ir.attributes import Attribute, before_made, common, numbers_of
 from hitables.ir.choices import Malformed
-from hitables.ir.counting import grouped
+from hitables.ir.commuting import grouped
 from hitables.ir.fields import Field
 from hitables.ir.headers import is_malformed
 from hitables.ir.hooks import hook_box
@@ -224,7 +224,7 @@ class TableProver:
 class AtOnce:
     """The ways to prove many classes, or all chains, of a table at once.
 
-    Rules that only count may be printed in groups, or in the order of the list (ir/counting.py), and lists in
+    Rules of one action may be printed in groups, or in the order of the list (ir/commuting.py), and lists in
     parts (ir/arrangement.py).  Compared in the wrong way they would cut the header space into the product of
     their fields.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hitables.ir.counting import GROUP
+from hitables.ir.commuting import GROUP
 from hitables.ir.crossing import TURNS, Crossing, crossings
 from hitables.ir.fields import Family
 from hitables.ir.narrow_fields import narrow_fields

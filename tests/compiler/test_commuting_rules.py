@@ -1,4 +1,4 @@
-"""Lists that count hosts in both addresses are printed as a tree for each address."""
+"""Lists that count hosts in both addresses, or do one thing to them, are printed as a tree for each address."""
 
 from __future__ import annotations
 
@@ -74,6 +74,20 @@ def test_packets_read_a_tree_for_each_address(kind: str, backend: str) -> None:
     output = hitables.compile(LISTS[kind], backend=backend)
     read_after, printed = report(output)
     assert read_after < 70 and printed < 1800 and not output.faults and not output.by_regions
+
+
+@pytest.mark.parametrize("backend", ["any", "nft"])
+@pytest.mark.parametrize(
+    ("table", "chain", "action"),
+    [("raw", "PREROUTING", "CT --notrack"), ("mangle", "FORWARD", "MARK --set-mark 7"), ("filter", "FORWARD", "LOG")],
+)  # fmt: skip
+def test_hosts_of_one_action_have_a_tree_for_each_address_too(
+    table: str, chain: str, action: str, backend: str
+) -> None:
+    lines = [f"{line} -j {action}" for line in hosts(chain, 600)]
+    output = hitables.compile("\n".join([f"*{table}", *lines, "COMMIT", ""]), backend=backend)
+    read_after, printed = report(output)
+    assert read_after < 50 and printed < 1800 and not output.faults and not output.by_regions
 
 
 def test_the_order_in_which_hosts_are_counted_is_no_difference() -> None:
