@@ -42,6 +42,11 @@ class Run:
     place: Place
 
 
+def jumps_to_others(rules: Sequence[Rule], patterns: Sequence[str]) -> list[int]:
+    """Where *rules* enter chains of other programs."""
+    return [at for at, rule in enumerate(rules) if rule.enters and is_foreign(rule.enters, patterns)]
+
+
 def runs_of(
     rules: Sequence[Rule],
     patterns: Sequence[str],
@@ -55,7 +60,7 @@ def runs_of(
 
     *cuts*: where a run ends in any case, ascending.  *head*: so many rules in front are read in the chain.
     """
-    jumps = [at for at, rule in enumerate(rules) if rule.enters and is_foreign(rule.enters, patterns)]
+    jumps = jumps_to_others(rules, patterns)
     last_jump = jumps[-1] + 1 if jumps else 0
     runs = [Run(list(rules[:head]), Place.CHAIN)] if head else []
     start = head
@@ -65,7 +70,8 @@ def runs_of(
             runs += [Run(run, Place.REST) for run in _cut_at_memory(part)]
         else:
             own_jumps = [at - start for at in jumps if at >= start]
-            _add_before(runs, part, own_jumps, min_length if calls else len(rules) + 1)
+            called = calls or start >= last_jump
+            _add_before(runs, part, own_jumps, min_length if called else len(rules) + 1)
         start = end
     return [*runs, *(Run(run, Place.REST) for run in _cut_at_memory(rules[start:]))]
 

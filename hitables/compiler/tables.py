@@ -49,7 +49,7 @@ from .plans import Grown, List, Plan
 from .policy_returns import by_policy
 from .result import ChainReport, Fault, left_alone
 from .run_trees import GATED, RunTrees
-from .runs import SHORT_BEHIND, Place, Run, runs_of, too_short
+from .runs import SHORT_BEHIND, Place, Run, jumps_to_others, runs_of, too_short
 
 Floats = npt.NDArray[np.float64]
 
@@ -207,9 +207,13 @@ class TableCompiler:
 
     def arranged(self, chain: Chain) -> Arrangement | None:
         """How *chain* may be read in parts."""
-        if not self.options.before_jumps:
-            return None
-        return arranged(chain, self.table, self.family)
+        found = arranged(chain, self.table, self.family)
+        if found is None or self.options.before_jumps:
+            return found
+        # Rules of one action stand between two jumps, in whichever order.
+        jumps = jumps_to_others(chain.rules, self.options.leave)
+        kept = range(jumps[-1] + 1 if jumps else 0)
+        return replace(found, order=(*kept, *found.order[len(kept) :]))
 
     def grow(self, chain: Chain, lists: Sequence[List]) -> str:
         """Write the cheapest tree over one of *lists*, which all do what *chain* does.

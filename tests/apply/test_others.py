@@ -85,6 +85,24 @@ def test_apply_leaves_the_rules_before_the_last_jump_and_gives_the_reason() -> N
     assert "(f2b-sshd) has too few rules behind it; those before it stay in the chain" in why
 
 
+@pytest.mark.parametrize("at", [None, 0, 100])
+def test_apply_has_a_list_in_parts_behind_the_last_jump(at: int | None) -> None:
+    """As many rules are read as `compile` reads; those before the jump stay as they are, in their order."""
+    hosts = [
+        f"-A INPUT -{side} 10.0.{host // 200}.{host % 200 + 1}/32" for host in range(300) for side in "sd"
+    ]
+    verdicts = [f"-A INPUT -p tcp -m tcp --dport {port} -j DROP" for port in range(1, 60)]
+    lines = [*hosts, *verdicts] if at is None else [*hosts[:at], "-A INPUT -j f2b-sshd", *hosts[at:], *verdicts]
+    head = ["*filter", ":INPUT ACCEPT [0:0]", ":f2b-sshd - [0:0]"]
+    text = "\n".join([*head, *lines, "COMMIT", ""])
+    output = compile_text(text, Options(backend="nft", leave=("f2b-*",), before_jumps=False))
+    chain = [line for line in output.text.splitlines() if line.startswith("-A INPUT")]
+    kept = 0 if at is None else at + 1
+    assert chain[:kept] == lines[:kept]
+    (report,) = (report for report in output.reports if report.chain == "INPUT")
+    assert report.read_after < kept + 50
+
+
 def test_trees_stand_before_between_and_behind_jumps() -> None:
     """The jumps stay in their chain, and in their order; before the last one trees are called."""
     more = "".join(f"-A INPUT -d 10.{n}.0.0/16 -p udp -m udp --dport {n} -j DROP\n" for n in range(40))
