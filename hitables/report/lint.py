@@ -50,7 +50,12 @@ def _finding(flaw: Flaw, program: Program) -> Finding:
         f"table {flaw.table}, chain {flaw.chain}: {message}",
         (place, *others),
         (flaw.table, flaw.chain),
-        details={"table": flaw.table, "chain": flaw.chain, "why": flaw.why},
+        details={
+            "table": flaw.table,
+            "chain": flaw.chain,
+            "why": flaw.why,
+            "together": list(flaw.together),
+        },
         text="\n".join(text),
     )
 
@@ -62,14 +67,22 @@ def _message(flaw: Flaw, table: Table) -> str:
     if flaw.kind == EMPTY:
         return f"chain {flaw.why} is empty: entering it does nothing"
     if flaw.kind == NOTHING:
+        nothing = f"changes nothing{_once_removed(flaw)}"
         if lines:
-            return f"changes nothing: {lines} would do the same"
+            return f"{nothing}: {lines} would do the same"
         behind = f"what follows chain {flaw.chain}" if table[flaw.chain].policy is None else "the policy"
-        return f"changes nothing: {behind} does the same"
+        return f"{nothing}: {behind} does the same"
     if lines:
         verb = "covers" if len(flaw.covering) == 1 else "cover"
         return "never matches: " + "; ".join(filter(None, (f"{lines} {verb} it", flaw.why)))
     return f"never matches: {flaw.why}"
+
+
+def _once_removed(flaw: Flaw) -> str:
+    if not flaw.together:
+        return ""
+    verb = "is" if len(flaw.together) == 1 else "are"
+    return f" once {_lines(flaw.together)} {verb} removed, too"
 
 
 def _lines(covering: tuple[int, ...]) -> str:

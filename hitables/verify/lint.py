@@ -2,7 +2,8 @@
 
 Idea: a rule never matches when marking it changes nothing for any packet; it is needless when leaving it
 out changes nothing.  Each such rule is removed for good before the next is examined, so all of them may be
-removed together, and of two rules of which either could be removed only one is reported.
+removed together, and of two rules of which either could be removed only one is reported.  A needless rule may
+keep packets from another one with a flaw: the two are needless together (`Flaw.together`).
 
 Invariant: exact, as the prover is: for every packet, as every backend in question reads it.
 
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import functools
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -53,6 +54,7 @@ class Flaw:
 
     line      of the rule, or of the chain's declaration
     covering  lines of the rules that keep packets from it, or decide them instead; none: see *why*
+    together  lines of other rules with flaws: while they stay, the rule is needed
     """
 
     kind: str
@@ -61,6 +63,7 @@ class Flaw:
     line: int
     covering: tuple[int, ...] = ()
     why: str = ""
+    together: tuple[int, ...] = ()
 
 
 @dataclass
@@ -166,6 +169,7 @@ class _TableLinter:
         self.entry = entry_tests(table, reversed(reach.callees_first()), self.written)
         self.random = Random(0)
         self._touched: tuple[str, array[int]] = "", array("I")
+        self.removed: list[_RuleAt] = []
 
     def _class_provers(self, backend: Backend) -> Iterator[_ClassProver]:
         encoding = Encoding((self.table, self.table), self.family, backend, self.question.verdict_only)
@@ -227,10 +231,12 @@ class _TableLinter:
                 if not self._changes_nothing(at):
                     needed.append(at)
                     continue
+                together = self._needed_while(at)
                 self._remove(at)
                 if at.rule.enters is not None:
                     entered.add(at.rule.enters)
-                yield Flaw(NOTHING, self.table.name, at.chain.name, at.rule.line, self._deciding_lines(at))
+                lines = self._deciding_lines(at)
+                yield Flaw(NOTHING, self.table.name, at.chain.name, at.rule.line, lines, together=together)
             reached = self.reach.reached_from(entered)
             live = [at for at in needed if at.chain.name in reached]
 
@@ -240,13 +246,23 @@ class _TableLinter:
         return at.number, at.number + self.rule_count
 
     def _remove(self, at: _RuleAt) -> None:
+        self.removed.append(at)
         for each in self.provers:
             _check(each.prover.alter(self._both(at), Alteration.REMOVE, array("I")))
 
-    def _class_affected(self, at: _RuleAt, alteration: Alteration, box: MatchBox) -> PacketClass | None:
-        """The first class of packets for which altering a rule changes anything; None: it never does."""
+    def _class_affected(
+        self,
+        at: _RuleAt,
+        alteration: Alteration,
+        box: MatchBox,
+        provers: Iterable[_ClassProver] | None = None,
+    ) -> PacketClass | None:
+        """The first class of packets for which altering a rule changes anything; None: it never does.
+
+        *provers*: others than those in which the rules with flaws are removed.
+        """
         touched = self._reaching(at.chain.name)
-        for each in self.provers:
+        for each in self.provers if provers is None else provers:
             for root in self.reach.roots_of(at.chain.name):
                 inside = _inside(box, each, root)
                 if inside is None:
@@ -297,8 +313,33 @@ class _TableLinter:
     def _never_matches(self, at: _RuleAt) -> bool:
         return self._class_affected(at, Alteration.MARK, self._box(at, on_the_way=True)) is None
 
-    def _changes_nothing(self, at: _RuleAt) -> bool:
-        return self._class_affected(at, Alteration.LEAVE_OUT, self._box_of_acts(at)) is None
+    def _changes_nothing(self, at: _RuleAt, provers: Iterable[_ClassProver] | None = None) -> bool:
+        return self._class_affected(at, Alteration.LEAVE_OUT, self._box_of_acts(at), provers) is None
+
+    @functools.cached_property
+    def _as_given(self) -> list[_ClassProver]:
+        """Provers in which no rule is removed."""
+        return [each for backend in self.question.backends for each in self._class_provers(backend)]
+
+    def _needed_while(self, at: _RuleAt) -> tuple[int, ...]:
+        """Lines of the removed rules because of which a rule that changes nothing now changed something.
+
+        These are the ones whose packets the rule decides otherwise; in a table of FEW rules, if they do not
+        suffice, all that are removed.
+        """
+        if not self.removed or self._changes_nothing(at, self._as_given):
+            return ()
+        others = [each for each in self.removed if _decides_otherwise(at, each)]
+        if not others or (self.rule_count < FEW and not self._changes_nothing(at, self._without(others))):
+            others = self.removed
+        return tuple(sorted({each.rule.line for each in others}))
+
+    def _without(self, rules: Sequence[_RuleAt]) -> Iterator[_ClassProver]:
+        for backend in self.question.backends:
+            for each in self._class_provers(backend):
+                for at in rules:
+                    _check(each.prover.alter(self._both(at), Alteration.REMOVE, array("I")))
+                yield each
 
     def _remaining_effect(self, at: _RuleAt) -> str:
         """The effect of a rule that never matches: its matches may drop packets, or use a memory."""
@@ -383,6 +424,30 @@ def _inside(box: MatchBox, prover: _ClassProver, root: str) -> PacketSet | None:
     """The packets of the prover's class at *root* that are in the box; None: there are none."""
     inside = box.of(prover.packets, prover.encoding.backend, root)
     return None if inside is None or RegionWords(prover.encoding, inside).is_empty else inside
+
+
+def _decides_otherwise(first: _RuleAt, later: _RuleAt) -> bool:
+    """Whether *first* may decide packets of *later* in another way."""
+    if first.chain is later.chain and later.index < first.index:
+        return False
+    targets = first.rule.target, later.rule.target
+    if targets[0] is not None and targets[1] is not None and targets[0].key == targets[1].key:
+        return False
+    return not _exclude(first.rule, later.rule)
+
+
+def _exclude(one: Rule, other: Rule) -> bool:
+    """Whether no packet can match both, by what they test of one field."""
+    return any(
+        not mine.values.intersect(yours.values)
+        for match in one.matches
+        if match.role is Role.SPACE and not match.either
+        for mine in match.tests
+        for against in other.matches
+        if against.role is Role.SPACE and not against.either
+        for yours in against.tests
+        if mine.field is yours.field
+    )
 
 
 def _is_removable(rule: Rule) -> bool:

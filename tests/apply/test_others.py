@@ -92,7 +92,9 @@ def test_apply_has_a_list_in_parts_behind_the_last_jump(at: int | None) -> None:
         f"-A INPUT -{side} 10.0.{host // 200}.{host % 200 + 1}/32" for host in range(300) for side in "sd"
     ]
     verdicts = [f"-A INPUT -p tcp -m tcp --dport {port} -j DROP" for port in range(1, 60)]
-    lines = [*hosts, *verdicts] if at is None else [*hosts[:at], "-A INPUT -j f2b-sshd", *hosts[at:], *verdicts]
+    lines = (
+        [*hosts, *verdicts] if at is None else [*hosts[:at], "-A INPUT -j f2b-sshd", *hosts[at:], *verdicts]
+    )
     head = ["*filter", ":INPUT ACCEPT [0:0]", ":f2b-sshd - [0:0]"]
     text = "\n".join([*head, *lines, "COMMIT", ""])
     output = compile_text(text, Options(backend="nft", leave=("f2b-*",), before_jumps=False))

@@ -152,6 +152,14 @@ def test_a_rule_that_only_kept_packets_from_a_removed_rule_is_needless() -> None
     assert [flaw[:2] for flaw in summary(rules, chains=":ten - [0:0]\n")] == [(NOTHING, 7), (NOTHING, 8)]
 
 
+def test_a_rule_that_is_needed_while_another_useless_one_stays_says_so() -> None:
+    rules = (
+        "-A INPUT -s 10.0.0.0/8 -j DROP\n-A INPUT -s 10.1.2.3 -j ACCEPT\n-A INPUT -s 10.9.0.0/16 -j DROP\n"
+    )
+    together = {flaw.line: flaw.together for flaw in flaws(rules)}
+    assert together == {5: (6,), 6: (), 7: ()}
+
+
 def test_one_of_two_equal_rules_is_reported() -> None:
     rules = "-A INPUT -s 10.1.0.0/16 -j ACCEPT\n-A INPUT -s 10.1.0.0/16 -j ACCEPT\n"
     assert summary(rules) == [(NEVER, 6, (5,))]
@@ -202,6 +210,14 @@ def without(program: Program, indices: dict[str, set[int]]) -> Program:
         for chain in table.chains
     )
     return Program(program.family, (Table(table.name, chains),))
+
+
+def without_lines(program: Program, lines: set[int]) -> Program:
+    at = {
+        chain.name: {at for at, rule in enumerate(chain.rules) if rule.line in lines}
+        for chain in program.tables[0].chains
+    }
+    return without(program, at)
 
 
 @settings(max_examples=examples(60))
@@ -268,6 +284,14 @@ def check_removable(drawn: Program) -> None:
     left = without(program, removed)
     exactly = Question(malformed="exact")
     assert isinstance(exact.check(program, left, exactly), Equal)
+    for flaw in reported:
+        if flaw.line in named:
+            others, both = (
+                without_lines(program, lines) for lines in ({*flaw.together}, {flaw.line, *flaw.together})
+            )
+            assert isinstance(exact.check(others, both, exactly), Equal), flaw
+            alone = exact.check(program, without_lines(program, {flaw.line}), exactly)
+            assert isinstance(alone, Equal) != bool(flaw.together), flaw
     entered = reached(left)
     for chain in left.tables[0].chains:
         for at, rule in enumerate(chain.rules):
