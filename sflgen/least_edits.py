@@ -7,7 +7,10 @@ because `sflgen.sync` is the function.
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from hitables.errors import HitablesError
 from hitables.ir.program import Chain, Program
@@ -42,6 +45,53 @@ def sync(old: Program, new: Program, keep: Callable[[str], bool] = lambda chain:
         edits += [Edit(Op.FLUSH, name, chain) for chain in removed if before[chain].rules]
         edits += [Edit(Op.REMOVE, name, chain) for chain in removed]
     return edits
+
+
+def with_others(old: Program, new: Program, is_foreign: Callable[[str], bool]) -> Program:
+    """*new* with what is not its own in *old*: the tables that it lacks, and rules that enter foreign chains.
+
+    Such a rule stays behind the rules before it that *new* has, too.
+    """
+    tables = []
+    for table in new:
+        was = next((each for each in old if each.name == table.name), None)
+        if was is not None:
+            table = table.of(
+                {
+                    chain.name: chain.with_rules(_with_jumps(was[chain.name].rules, chain.rules, is_foreign))
+                    for chain in table.chains
+                    if chain.name in was
+                }
+            )
+        tables.append(table)
+    names = {table.name for table in new}
+    return replace(new, tables=(*tables, *(table for table in old if table.name not in names)))
+
+
+def _with_jumps(
+    old: Sequence[Rule], new: Sequence[Rule], is_foreign: Callable[[str], bool]
+) -> tuple[Rule, ...]:
+    missing = Counter(rule_key(rule) for rule in old if is_foreign(rule.enters or ""))
+    missing -= Counter(rule_key(rule) for rule in new if is_foreign(rule.enters or ""))
+    if not missing:
+        return tuple(new)
+    places: dict[object, deque[int]] = {}
+    for place, rule in enumerate(new):
+        places.setdefault(rule_key(rule), deque()).append(place)
+    before: dict[int, list[Rule]] = {}  # by place in *new*: the rules of *old* that go in front of it
+    at = 0
+    for rule in old:
+        key = rule_key(rule)
+        if missing[key]:
+            missing[key] -= 1
+            before.setdefault(at, []).append(rule)
+            continue
+        same = places.get(key, deque())
+        while same and same[0] < at:
+            same.popleft()
+        at = same.popleft() + 1 if same else at
+    rules = itertools.chain.from_iterable((*before.get(place, ()), rule) for place, rule in enumerate(new))
+    return (*rules, *before.get(len(new), ()))
 
 
 def rule_edits(table: str, chain: str, old: Sequence[Rule], new: Sequence[Rule]) -> list[Edit]:

@@ -126,7 +126,8 @@ def hits(storm: Row) -> Iterator[Result]:
         "entries with the least delay",
         20.0,
         float(best),
-        f"a packet takes {number(delay[20])} ns with 20 entries, {number(delay[best])} with {best} and "
+        f"a packet takes {number(delay[20])} ns with 20 entries, "
+        f"{'' if best == 20 else f'{number(delay[best])} with {best} and '}"
         f"{number(delay[100])} with 100: sixteen headers at a time, a longer cache costs hardly more",
     )
 

@@ -20,9 +20,10 @@ from ..errors import HitablesError, InvalidOption
 from ..ir.fields import Family
 from ..ir.packet import Backend
 from ..ir.packet_text import read_packet
-from ..ir.program import Program, Table
+from ..ir.program import BUILT_IN, Program, Table
 from ..ir.semantics import Walk, run
 from ..ir.unasked import unasked
+from ..parse.rule_parts import nearest
 from ..verify.question import decided_by, show_rule
 from .memberships import answered
 
@@ -181,10 +182,14 @@ def check_must(packets: Sequence[str], families: Iterable[Family]) -> None:
 def must_refusals(
     packets: Sequence[str], program: Program, backend: Backend, name_of: Callable[[int], str]
 ) -> list[Refusal]:
-    """Those of *packets*, each with its chain, that *program* would not let pass."""
+    """Those of *packets*, each with its chain, that *program* would not let pass.
+
+    InvalidOption for a table or chain that neither the kernel nor the program has.
+    """
     refusals = []
     for packet in packets:
         spelled = read_packet(packet, program.family)
+        _check_place(packet, spelled.table, spelled.chain, program)
         walk = _walk(program, spelled.table, spelled.chain, packet, backend)
         if walk is not None and not _passes(walk):
             refusals.append(Refusal(packet, _decider(walk, spelled.table, spelled.chain, name_of)))
@@ -200,6 +205,18 @@ def must_unasked(packets: Sequence[str], programs: Sequence[Program]) -> Iterato
             tables = (_table(program, spelled.table) for program in read_by)
             for word in unasked(spelled.answers, filter(None, tables)):
                 yield f"--must {packet}: no match of table {spelled.table} asks for {word}"
+
+
+def _check_place(packet: str, table: str, chain: str, program: Program) -> None:
+    content = _table(program, table)
+    if content is None and table not in BUILT_IN:
+        raise InvalidOption(f"--must {packet}: there is no table {table}; {' '.join(BUILT_IN)} are tables")
+    known = [*BUILT_IN.get(table, ()), *(() if content is None else content.by_name())]
+    if chain not in known:
+        hint = nearest(chain, known)
+        raise InvalidOption(
+            f"--must {packet}: table {table} has no chain {chain}{'; ' if hint else ''}{hint}"
+        )
 
 
 def _table(program: Program, name: str) -> Table | None:

@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from ..compiler.options import Options
-from ..errors import HitablesError, LiveError
+from ..errors import HitablesError, InvalidOption, LiveError
 from ..interrupts import deferred
 from ..ir.fields import Family
-from ..ir.foreign import is_foreign, patterns_of
+from ..ir.foreign import is_foreign, patterns_of, unmatched
 from ..ir.foreign import recognised as recognised_presets
 from ..ir.packet import Backend
 from ..kernel.checked_save import also_present
+from ..parse.iptables import read
 from ..version import __version__
 from . import guard as guards
 from . import lockout, texts
@@ -195,6 +196,12 @@ def _ready(request: Request, family: Family, state: State, store: Store, report:
             f"--leave {preset} keeps them"
         )
     known = known_tables(found, _confirmed_half(state, store, family), patterns)
+    if strange := unmatched(request.leave, [found.program]):
+        given = read(text, family=family, name=name)
+        for word, preset in unmatched([word for word, _ in strange], [given]):
+            if preset:
+                raise InvalidOption(f"--leave {word}: no chain has this name; did you mean {preset}?")
+            report.tell(f"warning: --leave {word}: no chain has this name")
     prepared = prepare(
         kernel, found, text, name, patterns, request.options, request.timeout, report.stage, known
     )

@@ -127,7 +127,8 @@ def apply(
 
     The old rules are loaded again unless the new ones are confirmed in time: by "hitables confirm" in any
     session, by --check, or by --by-connection. Exit status 0: loaded, or nothing to do; 1: --dry-run, and
-    something would change; 2: an error, after which the old rules are loaded.
+    something would change; 2: an error, after which the old rules are loaded, unless "standard output"
+    alone failed.
     """
     from ..apply import run
     from ..compiler.options import Options

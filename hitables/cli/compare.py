@@ -26,6 +26,7 @@ from .terminal import (
     read_program,
     section,
     timeout_option,
+    warn_of_leave,
 )
 
 _backend = backend_option("Read the rules as this iptables does; any: as legacy and as nft, each must hold.")
@@ -197,6 +198,7 @@ def check(
     reports = []
     with progress_bar() as progress:
         before, *programs = _read_programs([against, *files_after], family, progress)
+        warn_of_leave(options["leave"], [before, *programs])
         for after in programs:
             checked = api.check(before, after, progress=progress, **arguments)
             known = _known_sources(before, after, map_file, folder)
@@ -276,6 +278,7 @@ def diff(
     began = time.monotonic()
     with progress_bar() as progress:
         first, second = _read_programs([before, after], family, progress)
+        warn_of_leave(options["leave"], [first, second])
         differences = api.diff(first, second, progress=progress, **_arguments(options))
     _give([report(differences, first, second, limit, time.monotonic() - began)], form, output)
 
@@ -332,7 +335,9 @@ def lint(
     check_outputs({"--output": output}, {f"FILE {file}": file for file in files})
     reports = []
     with progress_bar() as progress:
-        for program in _read_programs(files, family, progress):
+        programs = _read_programs(files, family, progress)
+        warn_of_leave(leave, programs)
+        for program in programs:
             began = time.monotonic()
             flaws = api.lint(
                 program,

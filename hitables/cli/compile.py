@@ -29,6 +29,7 @@ from .terminal import (
     output_option,
     section,
     timeout_option,
+    warn_of_leave,
 )
 
 Section = TypeVar("Section")
@@ -314,6 +315,7 @@ def compile_command(
         progress("reading")
         program = read(text, family=family_of(family), name=file, known=known)
         refuse_compiled(program, file)
+        warn_of_leave(options["leave"], [program])
         result = compile_program(
             program,
             compile_options,

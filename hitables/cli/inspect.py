@@ -88,16 +88,19 @@ def trace(
     walk = trace_packet(program, packet, backend=backend)
     for word in unasked(spelled.answers, [program.table(spelled.table)]):
         click.echo(f"hitables: no match of table {spelled.table} asks for {word}", err=True)
+    unknown = report.open_conditions(walk, spelled.answers)
     if is_json(form, as_json):
-        document = report.as_json(walk, program.name, place, packet, Backend(backend), assumed, known)
+        document = report.as_json(
+            walk, program.name, place, packet, Backend(backend), unknown, assumed, known
+        )
         click.echo(json.dumps(document, indent=1))
         return
     if assumed:
         click.echo(f"packet: {packet}\nassumed: {'; '.join(assumed)}")
     click.echo(report.describe_walk(walk, spelled.table, known))
-    if walk.open:
+    if unknown:
         click.echo("these conditions are not part of the packet; they are assumed not to hold:", err=True)
-        for key in sorted(walk.open):
+        for key in unknown:
             click.echo(f"  {key}", err=True)
 
 

@@ -20,6 +20,7 @@ from .terminal import (
     read_program,
     section,
     timeout_option,
+    warn_of_leave,
 )
 
 
@@ -135,6 +136,7 @@ def reach(
     program = read_program(file, family)
     known = known_source(program, map_file, folder)
     check_names(program, [table], chains)
+    warn_of_leave(leave, [program])
     box = region(
         program.family,
         source=source,

@@ -14,7 +14,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,6 +22,9 @@ from .. import interrupts
 from ..errors import HitablesError
 from ..interrupts import INTERRUPTED
 from .streams import all_written, discard, open_streams, system_error
+
+if TYPE_CHECKING:
+    from ..ir.program import Program
 
 TROUBLE = 2  # the exit status of every error
 
@@ -404,6 +407,16 @@ leave_option = option(
     help="Leave chains of this name to the program that manages them (DOCKER*, f2b-*), or those of docker, "
     "fail2ban, kube, calico, libvirt, ufw, firewalld, crowdsec; may be repeated.",
 )
+
+
+def warn_of_leave(words: Sequence[str], programs: Sequence[Program]) -> None:
+    """Tell of names of --leave that no chain of *programs* has."""
+    from ..ir.foreign import unmatched
+
+    for word, preset in unmatched(words, programs):
+        hint = f"; did you mean {preset}?" if preset else ""
+        click.echo(f"hitables: warning: --leave {word}: no chain has this name{hint}", err=True)
+
 
 state_option = option(
     "--state",

@@ -10,10 +10,12 @@ connection, because the kernel accepts those targets in other tables only.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
+from ..errors import InvalidOption
 from .program import Program, Table
 from .rule import EVERYTHING, Ends, Kind, Metadata, Rule, Target
 
@@ -38,8 +40,29 @@ _FIXED_IN_FILTER = frozenset({Metadata.CT, Metadata.ADDRESSES, Metadata.PAYLOAD,
 
 
 def patterns_of(words: Iterable[str]) -> tuple[str, ...]:
-    """The patterns that *words* of --leave stand for: a preset for its own, other words for themselves."""
+    """The patterns that *words* of --leave stand for: a preset for its own, other words for themselves.
+
+    InvalidOption for several in one word.
+    """
+    words = tuple(words)
+    for word in words:
+        parts = word.split(",")
+        if len(parts) > 1 and any(part in PRESETS or set(part) & set("*?") for part in parts):
+            each = " ".join(f"--leave {part}" for part in parts)
+            raise InvalidOption(f"--leave {word}: name one program or pattern at a time: {each}")
     return tuple(dict.fromkeys(pattern for word in words for pattern in PRESETS.get(word, (word,))))
+
+
+def unmatched(words: Iterable[str], programs: Iterable[Program]) -> list[tuple[str, str]]:
+    """The names among *words* of --leave that no chain has; with each the preset that it resembles, or "".
+
+    A pattern with * or ? may wait for chains that come later, and so may a preset.
+    """
+    names = {chain.name for program in programs for table in program for chain in table.chains}
+    lone = [
+        word for word in words if word not in PRESETS and word not in names and not set(word) & set("*?[")
+    ]
+    return [(word, next(iter(difflib.get_close_matches(word, PRESETS, 1)), "")) for word in lone]
 
 
 def is_foreign(name: str, patterns: Sequence[str]) -> bool:

@@ -45,6 +45,8 @@ def region(
         ("--to", destination, Field.DST, Field.DPORT),
     ):
         host, service = _parted(text, family)
+        if re.fullmatch(r"[\w-]+", host):  # iptables takes 22 for 22.0.0.0
+            raise _wrong(option, text, "not an address", f"write :{host} for a port")
         if host:
             box[address] = _read(option, text, partial(_addresses, host, family))
         if service:

@@ -122,7 +122,8 @@ def _treatment(before: RegionOutcome, after: RegionOutcome) -> str:
     if before.verdict != after.verdict:
         parts.append(f"was {_verdict(before)}, now {_verdict(after)}")
     elif before.verdict is not None:
-        parts.append(f"{_verdict(before)}, now {_line(after)}")
+        now = "as before" if _line(before) == _line(after) and not before.line else f"now {_line(after)}"
+        parts.append(f"{_verdict(before)}, {now}")
     parts += [f"no longer {effect}{_at(line)}" for effect, line in before.effects]
     parts += [f"now also {effect}{_at(line)}" for effect, line in after.effects]
     return "; ".join(parts)

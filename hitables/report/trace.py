@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from .. import __version__
 from ..emit.text import rule_text
 from ..ir.packet import Backend, Outcome
+from ..ir.packet_text import Answers
 from ..ir.semantics import Step, Walk
 from ..sources.known import Known
 from ..verify.question import decided_by
 
+_ASKED = "asks "  # as semantics begins the effect of a match with memory
 _OUTCOMES = {Outcome.NO: "no", Outcome.YES: "yes", Outcome.DROPPED: "dropped"}
+
+
+def open_conditions(walk: Walk, answers: Answers) -> list[str]:
+    """The conditions of which *answers* tell nothing: they are assumed not to hold."""
+    told = {key for key, _ in answers.outcomes}
+    asked = (effect.removeprefix(_ASKED) for effect in walk.effects if effect.startswith(_ASKED))
+    failed = (key for key, _, outcome in (each.rpartition(": ") for each in asked) if outcome == "no")
+    return sorted({*walk.open, *(key for key in failed if key not in told)})
 
 
 def describe_walk(walk: Walk, table: str = "filter", known: Known | None = None) -> str:
@@ -43,10 +54,14 @@ def as_json(
     place: tuple[str, str],
     packet: str,
     backend: Backend,
+    unknown: Sequence[str],
     assumed: tuple[str, ...] = (),
     known: Known | None = None,
 ) -> dict[str, Any]:
-    """The walk as data (hitables/schema/trace.json); *place*: table and chain that *packet* enters."""
+    """The walk as data (hitables/schema/trace.json).
+
+    *place*: table and chain that *packet* enters.  *unknown*: `open_conditions`.
+    """
     step = decided_by(walk)
     return {
         "format": "hitables-trace",
@@ -62,7 +77,7 @@ def as_json(
         "effects": list(walk.effects),
         "rules": [_step(each, place[0], known) for each in walk.steps],
         "decided_by": None if step is None else _step(step, place[0], known),
-        "open": sorted(walk.open),
+        "open": list(unknown),
     }
 
 

@@ -30,7 +30,7 @@ from hitables.ir.hooks import hook_box
 from hitables.ir.intervals import Values
 from hitables.ir.packet import Backend, Outcome
 from hitables.ir.program import Program
-from hitables.ir.rule import Role, Rule
+from hitables.ir.rule import Kind, Role, Rule
 from hitables.ir.semantics import Walk
 
 from .encoding import RuleRef
@@ -245,9 +245,11 @@ def _outcome(walk: Walk, region: Region, side: int) -> RegionOutcome:
         return RegionOutcome(None, 0, effects)
     parting = region.rules[side]
     if parting is not None and not effects:
-        asked = _asked_at(parting, walk)
+        asked, target = _asked_at(parting, walk), parting.rule.target
         if asked is not None:
             effects = ((f"asks {asked}", parting.rule.line),)
+        elif target is not None and target.kind is Kind.VERDICT and not target.is_final:
+            effects = ((_effect(parting.rule), parting.rule.line),)
     return RegionOutcome(walk.verdict, _deciding_line(walk), effects)
 
 

@@ -201,18 +201,21 @@ def apply_commands(folder: str, live: bool, strategy: str | None, no_prove: bool
 def sync(folder: str, live: bool, strategy: str | None, no_prove: bool, rules: str) -> None:
     """Make the rule list equal to FILE, the output of iptables-save, with the fewest edits.
 
-    Chains that match a --leave of the state are not compared.
+    Chains that match a --leave of the state stay, and so do the rules that enter them, and tables that FILE
+    does not have.
     """
     from hitables import read
     from hitables.files import read_text
 
     from ..least_edits import sync as least_edits
+    from ..least_edits import with_others
     from ..proof import planner
 
     with open_store(folder, live) as (store, commit):
         state = store.state
         new = read(read_text(rules), family=state.master.family, name=rules)
         check_complete(new)
+        new = with_others(state.master, new, state.settings.is_foreign)
         updates = least_edits(state.master, new, keep=state.settings.is_foreign)
         commit(planner(not no_prove)(state, updates, _strategy(strategy)))
         click.echo(f"{len(updates)} updates", err=True)

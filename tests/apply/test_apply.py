@@ -361,6 +361,15 @@ def test_packets_that_must_pass_are_tried(firewall: Firewall) -> None:
     path = firewall.file(office())
     assert "10.6.0.9" in firewall.apply(path, "--must", packet.format(6), status=2).stderr
     firewall.apply(path, "--must", packet.format(5))
+    for place, message in (
+        ("chain=INPTU", "table filter has no chain INPTU; did you mean INPUT?"),
+        ("table=filtr chain=INPUT", "there is no table filtr"),
+        ("table=nat chain=FORWARD", "table nat has no chain FORWARD"),
+    ):
+        assert (
+            message
+            in firewall.apply(path, "--must", packet.format(5).replace("chain=INPUT", place), status=2).stderr
+        )
 
 
 def test_a_packet_of_a_family_that_is_not_applied_is_refused(firewall: Firewall) -> None:

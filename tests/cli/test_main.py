@@ -156,6 +156,32 @@ def test_convert_refuses_ports_on_protocols_without(tmp_path: Path) -> None:
     assert ":2:" in done.stderr
 
 
+def test_trace_names_matches_with_memory_that_the_packet_does_not_answer(tmp_path: Path) -> None:
+    rules = tmp_path / "limit.rules"
+    rules.write_text("*filter\n:INPUT DROP [0:0]\n-A INPUT -m limit --limit 5/sec -j ACCEPT\nCOMMIT\n")
+    packet, key = (
+        "chain=INPUT src=10.0.2.9 dst=1.1.1.1 proto=icmp icmp=8/0",
+        "limit --limit 5/sec --limit-burst 5",
+    )
+    for answer, shown in (("", True), (f' outcome="{key}=no"', False), (f' outcome="{key}=yes"', False)):
+        done = run("trace", rules, "--packet", packet + answer)
+        assert (f"assumed not to hold:\n  {key}" in done.stderr) == shown
+        data = json.loads(run("trace", rules, "--packet", packet + answer, "--json").stdout)
+        assert data["open"] == [key] * shown
+
+
+@pytest.mark.parametrize("command", [("check", 2), ("diff", 2), ("lint", 1), ("compile", 1)])
+def test_a_name_of_leave_that_no_chain_has_is_told(command: tuple[str, int], small: Path) -> None:
+    arguments = [command[0], *[small] * command[1]]
+    known = ["--leave", "docker", "--leave", "f2b-*", "--leave", "INPUT"]
+    told = run(*arguments, "--leave", "dokcer", "--leave", "kubernetes", *known).stderr
+    assert "--leave dokcer: no chain has this name; did you mean docker?" in told
+    assert "--leave kubernetes: no chain has this name\n" in told
+    assert "no chain has" not in run(*arguments, *known).stderr
+    refused = run(*arguments, "--leave", "docker,f2b-*", status=2).stderr
+    assert "--leave docker --leave f2b-*" in refused
+
+
 def test_a_failure_leaves_the_old_output(tmp_path: Path) -> None:
     out = tmp_path / "out.rules"
     out.write_text("as it was\n")

@@ -14,7 +14,7 @@ from sflgen import lcs
 from sflgen.commands import read_commands
 from sflgen.edits import apply, rule_key, text
 from sflgen.lcs import by_bits, by_pairs, gaps
-from sflgen.least_edits import sync
+from sflgen.least_edits import sync, with_others
 
 RULES = """*filter
 :INPUT ACCEPT [0:0]
@@ -144,3 +144,23 @@ def test_sync_finds_the_least_edits() -> None:
     assert text(sync(old, new)) == (
         "*filter\n-P INPUT DROP\n-R INPUT 1 -s 10.1.2.3/32 -p tcp -m tcp --dport 23 -j ACCEPT\nCOMMIT\n"
     )
+
+
+def test_sync_keeps_what_is_not_of_the_file() -> None:
+    """The rules that enter chains of other programs, at their places, and tables that the file lacks."""
+    own = [f"-A INPUT -s 10.0.0.{host} -j DROP" for host in range(1, 7)]
+    jumps = ["-A INPUT -p tcp -j f2b-sshd", "-A INPUT -p udp -j f2b-dns", "-A INPUT -j f2b-all"]
+    chains = [":INPUT ACCEPT [0:0]", ":f2b-sshd - [0:0]", ":f2b-dns - [0:0]", ":f2b-all - [0:0]"]
+    kernel = [jumps[0], *own[:3], jumps[1], *own[3:], jumps[2]]
+    nat = "*nat\n:POSTROUTING ACCEPT [0:0]\n-A POSTROUTING -j MASQUERADE\nCOMMIT\n"
+    old = hitables.read("\n".join(["*filter", *chains, *kernel, "COMMIT", nat]))
+    file = [own[0], "-A INPUT -s 10.9.9.9 -j DROP", *own[2:5], jumps[1]]
+    new = hitables.read("\n".join(["*filter", chains[0], chains[2], *file, "COMMIT", ""]))
+    wanted = with_others(old, new, lambda name: name.startswith("f2b-"))
+    lines = hitables.write(wanted).splitlines()
+    assert [line.replace("/32", "") for line in lines if line.startswith("-A INPUT")] == [
+        jumps[0], *file, jumps[2],
+    ]  # fmt: skip
+    assert "-A POSTROUTING -j MASQUERADE" in lines
+    assert text(sync(old, wanted, keep=lambda name: name.startswith("f2b-"))).count("nat") == 0
+    assert with_others(old, old, lambda name: True) == old

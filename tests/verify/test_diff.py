@@ -71,6 +71,29 @@ def test_a_new_log_rule_is_shown_apart_from_a_new_verdict() -> None:
     assert "was DROP by line 3, now REJECT" in both and "now also LOG" in both
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("MARK --set-xmark 0x1/0xffffffff", "MARK --set-xmark 0x2/0xffffffff"),
+        ("CLASSIFY --set-class 0001:0001", "CLASSIFY --set-class 0001:0002"),
+        ("TTL --ttl-set 5", "TTL --ttl-set 6"), ("DSCP --set-dscp 0x01", "DSCP --set-dscp 0x02"),
+        ("SET --add-set a src", "SET --add-set b src"), ("MARK --set-xmark 0x1/0xffffffff", ""),
+    ],
+)  # fmt: skip
+def test_what_one_program_writes_is_shown(one: str, other: str) -> None:
+    texts = [
+        f"*mangle\n:FORWARD ACCEPT [0:0]\n-A FORWARD -s 10.0.0.0/8{target and ' -j ' + target}\nCOMMIT\n"
+        for target in (one, other)
+    ]
+    diff = changes(*map(hitables.read, texts), Question(), tell=lambda stage: None)
+    lines = show(diff, ("A", "B"), None).splitlines()
+    assert lines[1] == "  any protocol from 10.0.0.0/8"
+    assert f"no longer {one.split()[0]} " in lines[2]
+    assert not other or f"now also {other.split()[0]} " in lines[2]
+    for change in diff.regions:
+        assert change.before.effects and change.after.effects
+
+
 def test_the_largest_region_is_first_and_the_rest_is_counted() -> None:
     before = "-A INPUT -s 10.0.0.0/24 -j DROP\n-A INPUT -s 11.0.0.0/8 -j DROP\n"
     text = shown(before, "", limit=1)

@@ -282,5 +282,8 @@ def test_words_of_a_question() -> None:
     assert six[Field.STATE] == Values.only(*(at for at, name in enumerate(STATES) if name.startswith("NEW")))
     assert region(Family.IPV6, destination=":22")[Field.DPORT] == Values.only(22)
     assert region(Family.IPV4, source="10.0.0.1-10.0.0.9")[Field.SRC].count == 9
+    for text, hint in (("22", "write :22"), ("ssh", "write :ssh"), ("22-25", "write :22-25")):
+        with pytest.raises(ParseError, match=f"--to {text}: not an address.*{hint}"):
+            region(Family.IPV4, destination=text)
     with pytest.raises(ParseError, match="--proto tpc"):
         region(Family.IPV4, protocols="tpc")
