@@ -117,13 +117,14 @@ def apply(request: Request, report: Report) -> Result:
     with Store.open(request.folder, create=not request.dry_run or not Path(request.folder).exists()) as store:
         state = store.state()
         _check_nothing_waits(state)
-        if _is_confirmed(request, state, store):
+        if not request.must and _is_confirmed(request, state, store):
             return Result.NOTHING
         ready = [_ready(request, family, state, store, report) for family in sorted(request.files)]
         for each in ready:
             for note in each.prepared.merged.notes:
                 report.tell(note)
         if all(each.change.is_idle for each in ready):
+            _check_lockout(request, ready, None, report)
             if request.dry_run:
                 pass
             elif state.confirmed and _is_recorded(request, ready, state, store):

@@ -361,6 +361,7 @@ def test_packets_that_must_pass_are_tried(firewall: Firewall) -> None:
     path = firewall.file(office())
     assert "10.6.0.9" in firewall.apply(path, "--must", packet.format(6), status=2).stderr
     firewall.apply(path, "--must", packet.format(5))
+    assert "10.6.0.9" in firewall.apply(path, "--must", packet.format(6), status=2).stderr  # loaded already
     for place, message in (
         ("chain=INPTU", "table filter has no chain INPTU; did you mean INPUT?"),
         ("table=filtr chain=INPUT", "there is no table filtr"),
