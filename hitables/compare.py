@@ -95,6 +95,10 @@ class Comparison:
             return Result.UNDECIDED
         return Result.EQUAL
 
+    def __bool__(self) -> bool:
+        """Whether all of it is equal: not where something differs or is undecided."""
+        return self.result is Result.EQUAL
+
     @property
     def differences(self) -> tuple[Difference, ...]:
         return tuple(case.answer for case in self.cases if isinstance(case.answer, Difference))

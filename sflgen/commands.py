@@ -7,10 +7,12 @@ the chains it needs.  Every error is a ParseError with the line and column of th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 
 from hitables.errors import ParseError
+from hitables.ir.fields import Family
 from hitables.ir.program import BUILT_IN, Chain, Program, Table
 from hitables.ir.rule import Rule
 from hitables.parse import iptables
@@ -111,6 +113,9 @@ class _Line:
         first = self.words[0][0]
         if first.startswith(("iptables", "ip6tables")) and not first.endswith(("-save", "-restore")):
             self.at += 1
+            family = self.reader.program.family
+            if first.startswith("ip6tables") != (family is Family.IPV6):
+                raise self.error(f"a command of {first}, but the rules are of IPv{int(family)}", 0)
         while self.at < len(self.words) and self.words[self.at][0] in ("-t", "--table", "-w", "--wait"):
             if self.next("a command") not in ("-t", "--table"):
                 self.skip_seconds()
@@ -123,7 +128,7 @@ class _Line:
 
     def skip_seconds(self) -> None:
         """Skip the seconds of -w."""
-        if self.at < len(self.words) and self.words[self.at][0].isdigit():
+        if self.at < len(self.words) and _NUMBER.fullmatch(self.words[self.at][0]):
             self.at += 1
 
     def check_end(self) -> None:
@@ -215,13 +220,16 @@ class _Line:
 
     def read_position(self, op: Op, chain: Chain) -> int | None:
         """The position, from 1, that the command gives; None if it gives none."""
-        if op is Op.APPEND or self.at >= len(self.words) or not self.words[self.at][0].isdigit():
+        if op is Op.APPEND or self.at >= len(self.words) or not _NUMBER.fullmatch(self.words[self.at][0]):
             return None
-        number, count = int(self.next("a position")), len(chain.rules)
+        count = len(chain.rules)
+        digits = self.next("a position").lstrip("0")
+        number = int(digits or "0") if len(digits) <= _MOST_DIGITS else count + 2
         last = count + 1 if op is Op.INSERT else count
         if not 1 <= number <= last:
+            shown = digits[:_MOST_DIGITS] or "0"
             raise self.error(
-                f"position {number} is out of range: chain {chain.name} has {count} rules", self.at - 1
+                f"position {shown} is out of range: chain {chain.name} has {count} rules", self.at - 1
             )
         return number
 
@@ -271,15 +279,17 @@ class _Line:
             ) from None
 
 
+_NUMBER = re.compile(r"[0-9]+")
+_MOST_DIGITS = 10
 _JUMPS = frozenset({"-j", "--jump", "-g", "--goto"})
 
 
 def _index_of(rules: Sequence[Rule], wanted: Rule) -> int | None:
     key = rule_key(wanted)
-    target, count = key[1], len(wanted.matches)
+    matches, target = len(key[0]), key[1]
     for at, rule in enumerate(rules):
         # Comparing targets first is faster: most rules differ there.
-        similar = len(rule.matches) == count and (rule.target.key if rule.target else "") == target
+        similar = len(rule.matches) >= matches and (rule.target.key if rule.target else "") == target
         if similar and rule_key(rule) == key:
             return at
     return None

@@ -17,8 +17,9 @@ from dataclasses import dataclass, replace
 
 from hitables.emit.text import rule_text
 from hitables.errors import ParseError
+from hitables.ir.fields import Field
 from hitables.ir.program import BUILT_IN, Chain, Program, Table
-from hitables.ir.rule import Match, Role, Rule
+from hitables.ir.rule import Match, Role, Rule, Test
 from hitables.parse import iptables
 from hitables.parse.lines import quote, split, unquote
 
@@ -63,8 +64,13 @@ def rule_key(rule: Rule) -> Key:
 def match_key(match: Match) -> Hashable:
     """Equal for equal matches: header fields are compared by value, other matches by spelling."""
     if match.role is Role.SPACE and match.tests:
-        return match.name, match.tests, match.either, match.native, match.needs, match.option
+        tests = match.tests if len(match.tests) == 1 else tuple(sorted(match.tests, key=_by_field))
+        return match.name, tests, match.either, match.native, match.needs, match.option
     return match.key
+
+
+def _by_field(test: Test) -> Field:
+    return test.field
 
 
 def _is_unconditional(match: Match) -> bool:

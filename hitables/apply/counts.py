@@ -11,7 +11,7 @@ after, but for packets between the reading of the counters and the flip.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -133,15 +133,25 @@ def returned_by_policy(chains: Chains, names: Collection[str]) -> dict[str, Coun
     return counts
 
 
-def carry(target: Chains, names: Collection[str], counts: dict[str, Count]) -> Chains:
+def keys_of(chains: Chains, names: Iterable[str]) -> set[str]:
+    """The keys of the rules of the chains *names*."""
+    return {rule.key for name in names if name in chains for rule in chains[name].rules}
+
+
+def carry(
+    target: Chains, names: Collection[str], counts: dict[str, Count], goes_on: Collection[str] = ()
+) -> Chains:
     """*target*, in whose chains *names* the first copy of each rule has its count, taken from *counts*.
 
-    A rule that *counts* does not have keeps the count that it has in *target*.
+    A rule that *counts* does not have keeps the count that it has in *target*, unless it is one of *goes_on*:
+    then another copy of it, in a chain that does not change, has its count.
     """
     counted = set(counts)
 
     def count_of(rule: TextRule) -> Count:
-        return counts.pop(rule.key, NO_COUNT) if rule.key in counted else rule.count
+        if rule.key in counted:
+            return counts.pop(rule.key, NO_COUNT)
+        return NO_COUNT if rule.key in goes_on else rule.count
 
     return {
         name: replace(chain, rules=tuple(replace(rule, count=count_of(rule)) for rule in chain.rules))

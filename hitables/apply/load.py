@@ -17,7 +17,7 @@ from ..ir.packet import Backend
 from ..ir.program import BUILT_IN
 from ..kernel.legacy_lock import legacy_lock
 from . import flip_nft, steps
-from .counts import carry, recognised, sums
+from .counts import carry, keys_of, recognised, sums
 from .kernel import Kernel
 from .others import Merged, merge
 from .steps import TablePlan, differ
@@ -89,7 +89,10 @@ class Change:
             present = self._chains(name)
             counts = sums(present, {*plan.changed, *plan.removed})
             all_counts = dict(counts)
-            self.plans[name] = plan = replace(plan, target=carry(plan.target, plan.staged, counts))
+            gone = {*plan.changed, *plan.removed}
+            goes_on = keys_of(present, (each for each in plan.target if each not in gone))
+            target = carry(plan.target, plan.staged, counts, goes_on)
+            self.plans[name] = plan = replace(plan, target=target)
             self._set[name] = {key: count for key, count in all_counts.items() if key not in counts}
             texts.append(steps.stage_text(plan, present, self.kernel.resets_policies))
         self.kernel.load("".join(texts))
@@ -136,7 +139,9 @@ class Change:
         for key, count in self._set[name].items():
             packets, size = counts.get(key, count)
             counts[key] = packets - count[0], size - count[1]  # counted since the chain was staged
-        target = self._with_growth(name, carry(target, changed, counts), plan.staged, counts)
+        changing = {*changed, *plan.staged}
+        goes_on = keys_of(present, (each for each in target if each not in changing))
+        target = self._with_growth(name, carry(target, changed, counts, goes_on), plan.staged, counts)
         self._check_target(name, plan, target)
         return replace(plan, target=target, changed=changed, removed=removed)
 

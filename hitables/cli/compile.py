@@ -30,10 +30,13 @@ from .terminal import (
     section,
     timeout_option,
     warn_of_leave,
+    warn_of_unknown,
 )
 
 Section = TypeVar("Section")
 
+# Chains that are left for one reason: as many are named.
+NAMED_CHAINS = 4
 # A packet that no hot rule decides reads all of them.
 MOST_HOT = 256
 
@@ -315,6 +318,7 @@ def compile_command(
         progress("reading")
         program = read(text, family=family_of(family), name=file, known=known)
         refuse_compiled(program, file)
+        warn_of_unknown(program)
         warn_of_leave(options["leave"], [program])
         result = compile_program(
             program,
@@ -413,10 +417,17 @@ def _show_result(result: Any, options: Any, output: str) -> None:
     from ..ir.foreign import recognised
 
     compiled = [each for each in result.reports if not each.why]
+    left: dict[tuple[str, str], list[str]] = {}
     for each in result.reports:
         if each.why and each.before >= options.min_length and each.why != NOT_ASKED:
-            chain = f"table {each.table}, chain {each.chain} ({each.before} rules)"
-            click.echo(f"hitables: {chain} is not compiled: {each.why}", err=True)
+            chains = left.setdefault((each.table, each.why), [])
+            chains.append(f"{each.chain} ({each.before} rules)")
+    for (table, why), chains in left.items():
+        many = len(chains) > NAMED_CHAINS
+        named = ", ".join(chains[:NAMED_CHAINS]) + (f" and {len(chains) - NAMED_CHAINS} more" if many else "")
+        verb = "is" if len(chains) == 1 else "are"
+        noun = "chain" if len(chains) == 1 else "chains"
+        click.echo(f"hitables: table {table}, {noun} {named} {verb} not compiled: {why}", err=True)
     for preset in recognised(result.before, options.leave):
         click.echo(
             f"hitables: {preset} changes its chains itself; --leave {preset} leaves them as they are",

@@ -60,7 +60,8 @@ _rule_set = section(
     option(
         "--family",
         type=click.Choice(["4", "6"]),
-        help="Take the IPv4 or the IPv6 rules of the state; by default both. A map is of one family.",
+        help="Take the IPv4 or the IPv6 rules of the state; by default those that it has: both only in the "
+        "formats json and prometheus. A map is of one family.",
     ),
 )
 

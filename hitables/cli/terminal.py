@@ -130,9 +130,11 @@ class Command(_Help):
     """One command of a program."""
 
 
-def command(name: str | None = None, **attributes: Any) -> Callable[[Callable[..., Any]], Command]:
+def command(
+    name: str | None = None, cls: type[Command] = Command, **attributes: Any
+) -> Callable[[Callable[..., Any]], Command]:
     """Like click.command, with *examples*."""
-    return click.command(name, cls=Command, **attributes)
+    return click.command(name, cls=cls, **attributes)
 
 
 class Group(_Help, click.Group):
@@ -297,7 +299,21 @@ def read_program(file: str, family: str | None) -> Any:
     from ..files import read_text
     from ..reader import read
 
-    return read(read_text(file), family=family_of(family), name=file)
+    program = read(read_text(file), family=family_of(family), name=file)
+    warn_of_unknown(program)
+    return program
+
+
+def warn_of_unknown(program: Program) -> None:
+    """Tell of extensions that hitables keeps without knowing them, and whose names resemble known ones."""
+    from ..parse.near_names import near_names
+
+    for option, name, known in near_names(program):
+        click.echo(
+            f"hitables: warning: {program.name}: {option} {name} is not known, and kept as it is; "
+            f"did you mean {known}?",
+            err=True,
+        )
 
 
 class Number(click.FloatRange):

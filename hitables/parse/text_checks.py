@@ -17,7 +17,15 @@ _CONTROL = bytes(1 if (code < 32 and chr(code) not in "\t\n\r") or code == 127 e
 
 
 def refuse_binary(text: str, name: str) -> None:
-    """ParseError at the first control character of *text*."""
+    """ParseError for a byte order mark in front, and at the first control character of *text*."""
+    if text.startswith("\ufeff"):
+        raise ParseError(
+            "a byte order mark, which iptables refuses, too",
+            source=name,
+            line=1,
+            column=1,
+            hint="save the text as UTF-8 without it",
+        )
     if b"\1" not in text.encode("utf-8", "surrogateescape").translate(_CONTROL):
         return
     bad = next(re.finditer(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", text))

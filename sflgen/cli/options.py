@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from hitables.cli.terminal import option, section
+from hitables.cli.terminal import Command, option, section
 from hitables.errors import Unsupported
 
 if TYPE_CHECKING:
@@ -52,6 +53,27 @@ table_section = section(
 
 # The rule is passed on as it is, and may hold options that click does not know.
 RULE = {"ignore_unknown_options": True, "allow_interspersed_args": True}
+# In the place of --state of the match `state`, which is an option of the command, too.
+_STATE_OF_RULE = "--state-of-rule"
+
+
+class RuleCommand(Command):
+    """A command whose arguments are a rule: --state behind `-m state` belongs to it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        latest = ""
+        words = []
+        for at, word in enumerate(args):
+            if at and args[at - 1] in ("-m", "--match"):
+                latest = word
+            words.append(_STATE_OF_RULE if word == "--state" and latest == "state" else word)
+            latest = "" if words[-1] == _STATE_OF_RULE else latest
+        return super().parse_args(ctx, words)
+
+
+def words_of(rule: Sequence[str]) -> list[str]:
+    """The words of a rule as they were given."""
+    return ["--state" if word == _STATE_OF_RULE else word for word in rule]
 
 
 def warn(kernel: Kernel) -> None:

@@ -14,6 +14,7 @@ from hitables.errors import HitablesError
 
 from .options import (
     RULE,
+    RuleCommand,
     check_complete,
     live_option,
     no_prove_option,
@@ -21,6 +22,7 @@ from .options import (
     state_section,
     table_section,
     warn,
+    words_of,
 )
 
 if TYPE_CHECKING:
@@ -91,10 +93,11 @@ def _update(
 def _command_line(op: str, table: str, words: Sequence[str]) -> str:
     from hitables.parse.lines import quote
 
-    return f"-t {table} {op} " + " ".join(word if word == "!" else quote(word) for word in words)
+    return f"-t {table} {op} " + " ".join(word if word == "!" else quote(word) for word in words_of(words))
 
 
 @command(
+    cls=RuleCommand,
     context_settings=RULE,
     short_help="Insert a rule, as iptables -I does.",
     examples=(
@@ -131,6 +134,7 @@ def insert(
 
 
 @command(
+    cls=RuleCommand,
     context_settings=RULE,
     short_help="Delete a rule, as iptables -D does.",
     examples=(

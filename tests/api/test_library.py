@@ -193,6 +193,7 @@ def test_text_and_programs_are_compared_alike() -> None:
         for pair in ((OFFICE, after), (hitables.read(OFFICE), hitables.read(after))):
             comparison = hitables.check(*pair)
             assert comparison.result is result and comparison.proved == (result is hitables.Result.EQUAL)
+            assert bool(comparison) == (result is hitables.Result.EQUAL)
             assert bool(hitables.diff(*pair).regions) == bool(comparison.differences) == (after == CHANGED)
 
 

@@ -74,3 +74,38 @@ def test_a_tree_that_is_used_again_may_have_the_name_of_a_new_one(backend: Backe
         assert hitables.check(text_of(after), firewall.save(), backend=backend).result is Result.EQUAL
         firewall.hitables("rollback")
         assert hitables.check(text_of(rules), firewall.save(), backend=backend).result is Result.EQUAL
+
+
+@pytest.mark.parametrize("seed", [3, 18])
+def test_a_rollback_counts_a_rule_once_whose_copies_are_in_chains_old_and_new(
+    seed: int, tmp_path: Path
+) -> None:
+    """A copy in a chain that does not change goes on counting; the staged one begins at zero."""
+    rng = random.Random(seed)
+    rules = []
+    for number in range(16):
+        words = [
+            rng.choice(["", f" -s 10.{rng.randrange(4)}.0.0/16", f" -s 10.0.0.{rng.randrange(9)}/32"]),
+            rng.choice(
+                [
+                    f" -d 10.{rng.randrange(4)}.0.0/16",
+                    f" -d 10.1.0.{rng.randrange(9)}/32",
+                    " -d 10.0.0.0/8",
+                    "",
+                ]
+            ),
+            rng.choice([" -p udp", " -p tcp", ""]),
+        ]
+        target = rng.choice(["ACCEPT", "DROP", f'LOG --log-prefix "r{number}"', "DROP"])
+        rules.append(f"-A FORWARD{''.join(words)} -m comment --comment r{number} -j {target}\n")
+    head = "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n"
+    counted = "".join(f"[{at + 3}:{60 * (at + 3)}] {rule}" for at, rule in enumerate(rules))
+    more = [*rules[:4], "-A FORWARD -s 10.2.0.0/12 -p udp -m udp --dport 7 -j DROP\n", *rules[4:]]
+    with Namespace() as namespace:
+        firewall = Firewall(namespace, tmp_path, Backend.NFT)
+        firewall.load(f"{head}{counted}COMMIT\n")
+        firewall.apply(firewall.file(f"{head}{''.join(rules)}COMMIT\n"))
+        before = firewall.hitables("counters").stdout
+        firewall.apply(firewall.file(f"{head}{''.join(more)}COMMIT\n"))
+        firewall.hitables("rollback")
+        assert firewall.hitables("counters").stdout == before

@@ -182,6 +182,35 @@ def test_a_name_of_leave_that_no_chain_has_is_told(command: tuple[str, int], sma
     assert "--leave docker --leave f2b-*" in refused
 
 
+@pytest.mark.parametrize("command", ["compile", "lint", "stats"])
+def test_an_extension_whose_name_resembles_a_known_one_is_told(command: str, tmp_path: Path) -> None:
+    rules = tmp_path / "typo.rules"
+    rules.write_text(
+        "*filter\n:INPUT DROP [0:0]\n-A INPUT -m conntrak --ctstate NEW -j ACCEPT\n"
+        "-A INPUT -m quota3 --grow -j LOOG --log-prefix x\n-A INPUT -m geoip --src-cc DE -j ACCEPT\nCOMMIT\n"
+    )
+    told = [line for line in run(command, rules).stderr.splitlines() if "is not known" in line]
+    assert [line.rpartition("did you mean ")[2] for line in told] == ["conntrack?", "quota?", "LOG?"]
+
+
+def test_many_chains_that_are_left_for_one_reason_have_one_line(tmp_path: Path) -> None:
+    rules = tmp_path / "customers.rules"
+    chains = [f"c{number}" for number in range(30)]
+    lines = [
+        f"-A {chain} -p tcp -m tcp --dport {port} -m limit --limit 1/s -j ACCEPT"
+        for chain in chains
+        for port in range(9)
+    ]
+    heads = ["*filter", ":FORWARD DROP [0:0]", *(f":{chain} - [0:0]" for chain in chains)]
+    calls = [f"-A FORWARD -s 10.0.{at}.0/24 -j {chain}" for at, chain in enumerate(chains)]
+    rules.write_text("\n".join([*heads, *calls, *lines, "COMMIT", ""]))
+    told = [line for line in run("compile", rules).stderr.splitlines() if "not compiled" in line]
+    assert (
+        len(told) == 1
+        and "chains c0 (9 rules), c1 (9 rules), c2 (9 rules), c3 (9 rules) and 26 more" in told[0]
+    )
+
+
 def test_a_failure_leaves_the_old_output(tmp_path: Path) -> None:
     out = tmp_path / "out.rules"
     out.write_text("as it was\n")

@@ -343,7 +343,7 @@ def test_the_message_shows_the_place() -> None:
         (f"*filter\n-A INPUT {'-m limit ' * 130}\nCOMMIT\n", "262 words"),
         (f"*filter\n# {'x' * 10240}\nCOMMIT\n", "10242 bytes"),
         ("*filter\n:INPUT MAYBE\nCOMMIT\n", "unknown policy"), ("*filter\n:ACCEPT -\nCOMMIT\n", "cannot be called"),
-        (f"*filter\n:{'x' * 29} -\nCOMMIT\n", "longer than 28"), ("*filter\n\x00\nCOMMIT\n", "binary data"),
+        (f"*filter\n:{'x' * 29} -\nCOMMIT\n", "longer than 28"), ("*filter\n\x00\nCOMMIT\n", "binary data"), ("\ufeff*filter\nCOMMIT\n", "byte order mark"),
         ("*filter\n[1 -A INPUT\nCOMMIT\n", "no counters"), ("hello\n", "unknown command"),
         ("*filter\n:A -\n:B -\n-A A -j B\n-A B -g A\n-A INPUT -j A\nCOMMIT\n", "circle"),
         ("*filter\n:A -\n-A A -j A\n-A OUTPUT -j A\nCOMMIT\n", "circle"),

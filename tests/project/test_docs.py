@@ -103,6 +103,13 @@ def test_links_lead_to_files_of_the_project(page: Path) -> None:
             assert (page.parent / target).exists(), target
 
 
+def test_the_index_leads_to_every_page() -> None:
+    index = (ROOT / "docs" / "README.md").read_text()
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    assert {target for target in re.findall(r"\]\((\w[\w-]*\.md)", index)} == pages
+    assert "(docs/README.md)" in (ROOT / "README.md").read_text()
+
+
 def test_files_and_tests_that_the_docs_name_exist() -> None:
     for page in PAGES:
         for name in re.findall(rf"`((?:{FOLDERS})/[\w./-]*)`", page.read_text()):

@@ -164,3 +164,34 @@ def test_sync_keeps_what_is_not_of_the_file() -> None:
     assert "-A POSTROUTING -j MASQUERADE" in lines
     assert text(sync(old, wanted, keep=lambda name: name.startswith("f2b-"))).count("nat") == 0
     assert with_others(old, old, lambda name: True) == old
+
+
+@pytest.mark.parametrize(
+    ("listed", "deleted"),
+    [
+        ("-p tcp -m tcp --sport 1024 --dport 22", "-p tcp --dport 22 --sport 1024"),
+        ("-p tcp -m tcp --dport 80 --tcp-flags FIN,SYN,RST,ACK SYN", "-p tcp --syn --dport 80"),
+        ("-s 10.1.1.1/32", "-s 10.1.1.1 -d 0/0"), ("-p udp", "-s 0.0.0.0/0 -i + -p udp"), ("", "-d 0/0"),
+    ],
+)  # fmt: skip
+def test_a_rule_is_deleted_by_any_spelling_of_it(listed: str, deleted: str) -> None:
+    for one, other in ((listed, deleted), (deleted, listed)):
+        program = hitables.read(f"*filter\n-A INPUT -p icmp -j DROP\n-A INPUT {one} -j DROP\nCOMMIT\n")
+        assert [edit.at for edit in read_commands(f"-D INPUT {other} -j DROP", program)] == [1]
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("-D INPUT \u00b2", "belongs to no option"), ("-D INPUT \u0663", "belongs to no option"),
+        (f"-D INPUT {'9' * 5000}", "position 9999999999 is out of range"), ("-D INPUT 0", "position 0 is out of"),
+        ("ip6tables -D INPUT 1", "a command of ip6tables, but the rules are of IPv4"),
+    ],
+)  # fmt: skip
+def test_what_is_no_position_and_no_command_of_the_family_is_refused(command: str, message: str) -> None:
+    with pytest.raises(hitables.ParseError, match=message):
+        read_commands(command, hitables.read(RULES))
+
+
+def test_positions_may_begin_with_zeros() -> None:
+    assert [edit.at for edit in read_commands("-D INPUT 0001", hitables.read(RULES))] == [0]

@@ -190,6 +190,13 @@ def test_the_commands_change_the_state_and_print_patches(folder: str, tmp_path: 
     )
 
 
+def test_the_option_of_the_match_state_belongs_to_the_rule(folder: str) -> None:
+    rule = ["-p", "tcp", "-m", "state", "!", "--state", "NEW", "-j", "DROP"]
+    done = sflgen("insert", "INPUT", "1", *rule, "--state", folder)
+    assert "-I INPUT -p tcp -m state ! --state NEW -j DROP" in done.stdout, done.stderr
+    assert "-D INPUT 1" in sflgen("delete", "--state", folder, "INPUT", *rule).stdout
+
+
 @pytest.mark.parametrize(("arguments", "message"), [
     (("insert", "NOPE", "-j", "DROP"), "there is no chain NOPE"),
     (("delete", "INPUT", "99"), "position 99 is out of range"),

@@ -1,0 +1,28 @@
+"""Extensions without a row whose names resemble those of others: misspelt, perhaps.
+
+Callers: the commands, which tell of them.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+
+from ..ir.program import Program
+from ..ir.rule import Kind
+from ..syntax.extensions import MATCHES, TARGETS
+from ..syntax.options import FOREIGN_TARGETS
+
+# Names that are less alike are names of other packages (tls, dns, condition).
+_ALIKE = 0.75
+
+
+def near_names(program: Program) -> Iterator[tuple[str, str, str]]:
+    """Option (-m, -j), name, and the known name that it resembles, of each such extension of *program*."""
+    rules = [rule for table in program for chain in table.chains for rule in chain.rules]
+    matches = {match.name for rule in rules for match in rule.matches if match.name}
+    targets = {rule.target.name for rule in rules if rule.target and rule.target.kind is Kind.VERDICT}
+    for option, names, known in (("-m", matches, MATCHES), ("-j", targets, TARGETS)):
+        for name in sorted(names - known.keys() - FOREIGN_TARGETS):
+            for near in difflib.get_close_matches(name, known, 1, _ALIKE):
+                yield option, name, near
