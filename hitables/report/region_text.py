@@ -94,6 +94,10 @@ def addresses(values: Values, family: Family) -> str:
     return ("all but " if others < networks else "") + _listed(parts, min(networks, others))
 
 
+_NAME_BYTES = 16  # of an interface
+_MOST_WITHOUT = 8
+
+
 def _address(value: int, family: Family) -> str:
     return str((ipaddress.IPv4Address if family is Family.IPV4 else ipaddress.IPv6Address)(value))
 
@@ -143,16 +147,51 @@ def _flags(values: Values) -> str:
 def _interfaces(values: Values, family: Family) -> str:
     rest = values.complement(top(Field.IIF, family)).intersect(Values(((1, top(Field.IIF, family)),)))
     but = bool(rest) and len(rest.pairs) < len(values.pairs)
-    parts = []
-    for low, high in (rest if but else values).pairs:
-        if high == 0:
-            parts.append("none")
-            continue
-        stem = interface_name(low)
-        free = 16 - len(stem.encode("utf-8", "surrogateescape"))
-        wild = high == low | (1 << 8 * free) - 1
-        parts.append(stem if low == high else f"{stem}+" if wild else f"{stem}…{interface_name(high)}")
+    parts = list(_interface_parts(rest if but else values))
     return ("all but " if but else "") + _listed(parts, len(parts))
+
+
+def _interface_parts(values: Values) -> Iterator[str]:
+    """Names, and beginnings of names with +; where some of these are left out, what is left out."""
+    done = -1
+    for low, high in values.pairs:
+        while high > done:
+            low = max(low, done + 1)
+            name, done = _interface(low, high), high
+            if not name:
+                left = Values(((low, high), *(pair for pair in values.pairs if pair[0] > high)))
+                name, done = _beginning(left) or (f"{_printable(low)}…{_printable(high)}", high)
+            yield name
+
+
+def _interface(low: int, high: int) -> str:
+    """The name of these interfaces, or their beginning with +; "" for others."""
+    if high == 0:
+        return "none"
+    stem = interface_name(low)
+    if not stem.isprintable():
+        return ""
+    free = _NAME_BYTES - len(stem.encode("utf-8", "surrogateescape"))
+    return stem if low == high else f"{stem}+" if high == low | (1 << 8 * free) - 1 else ""
+
+
+def _beginning(values: Values) -> tuple[str, int] | None:
+    """The shortest beginning of names that has the first value and lacks few, named ones; where it ends."""
+    low = values.pairs[0][0]
+    for length in range(1, _NAME_BYTES + 1):
+        free = 8 * (_NAME_BYTES - length)
+        first = low >> free << free
+        last = first | (1 << free) - 1
+        name = _interface(first, last)
+        holes = values.complement(last).intersect(Values(((first, last),)))
+        without = [_interface(*hole) for hole in holes.pairs]
+        if name and all(without) and len(without) <= _MOST_WITHOUT:
+            return name + (f" without {', '.join(without)}" if without else ""), last
+    return None
+
+
+def _printable(number: int) -> str:
+    return "".join(each if each.isprintable() else "?" for each in interface_name(number))
 
 
 def _states(values: Values) -> str:

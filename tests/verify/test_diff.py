@@ -13,7 +13,7 @@ from support.scale import examples
 from support.small_programs import every_packet, proto, small_program
 
 import hitables
-from hitables.ir.fields import TCP, UDP, Family, Field
+from hitables.ir.fields import TCP, UDP, Family, Field, interface_number
 from hitables.ir.intervals import Values
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program, Table
@@ -138,6 +138,49 @@ def test_backends_that_agree_are_listed_once() -> None:
 )  # fmt: skip
 def test_regions_in_words(box: dict[Field, Values], words: str) -> None:
     assert describe(box, Family.IPV4) == words
+
+
+def interfaces(name: str) -> Values:
+    """Those of a name, or of a beginning with +."""
+    stem = interface_number(name.rstrip("+"))
+    return Values.interval(stem, stem | (1 << 8 * (16 - len(name) + 1)) - 1 if name.endswith("+") else stem)
+
+
+def without(values: Values, *names: str) -> Values:
+    for name in names:
+        values = values.intersect(interfaces(name).complement(2**128 - 1))
+    return values
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (without(interfaces("eth+"), "eth0"), "eth+ without eth0"),
+        (without(interfaces("eth+"), "eth0", "eth1+"), "eth+ without eth0, eth1+"),
+        (without(interfaces("e+"), "eth+", "e0"), "e+ without e0, eth+"),
+        (without(interfaces("eth+"), "eth0").union(interfaces("br0")), "br0, eth+ without eth0"),
+        (without(Values.interval(0, 2**128 - 1), "eth+", "lo"), "all but eth+, lo"),
+        (without(interfaces("eth+"), "eth"), "eth+ without eth"),
+        (without(interfaces("eth1+"), "eth10").union(interfaces("eth2")), "eth1+ without eth10, eth2"),
+    ],
+)  # fmt: skip
+def test_interfaces_in_words(values: Values, words: str) -> None:
+    assert describe({Field.IIF: values}, Family.IPV4) == f"any protocol in {words}"
+
+
+@settings(max_examples=examples(100))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["eth+", "eth0", "eth1+", "e+", "br0", "br+", "+"]), st.booleans()),
+        max_size=5,
+    )
+)
+def test_interfaces_in_words_are_printable(parts: list[tuple[str, bool]]) -> None:
+    values = Values(())
+    for name, adds in parts:
+        these = Values.interval(0, 2**128 - 1) if name == "+" else interfaces(name)
+        values = values.union(these) if adds else values.intersect(these.complement(2**128 - 1))
+    assert not values or describe({Field.IIF: values}, Family.IPV4).isprintable()
 
 
 def asking_for_the_protocol(program: Program) -> Program:
