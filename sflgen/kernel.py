@@ -7,6 +7,7 @@ kernel's own rules (hitables.kernel.checked_save).  A patch is loaded as a whole
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 from functools import cached_property
@@ -26,7 +27,7 @@ from hitables.parse.lines import quote
 
 from .chain_names import Names
 from .counters import counted_text, counting_chains, deletes_copies
-from .edits import empty_table, jumps_to, rule_key
+from .edits import Count, Edit, empty_table, jumps_to, rule_key
 from .edits import text as text_of
 from .layout import ChainId
 from .least_edits import sync
@@ -220,8 +221,11 @@ class Kernel:
 
     # Undoing.
 
-    def roll_back(self, before: State, after: State, store: Store) -> None:
-        """Bring the kernel back to *before* if only some tables of a patch were loaded."""
+    def roll_back(self, before: State, after: State, store: Store, counted: Program) -> None:
+        """Bring the kernel back to *before* if only some tables of a patch were loaded.
+
+        *counted*: the counters of the rules that the kernel had.
+        """
         if not self.differences(before):
             return
         own = {
@@ -234,7 +238,8 @@ class Kernel:
         tables = {table.name for table in before.loaded}
         contents = self.contents()
         contents = replace(contents, tables=tuple(table for table in contents if table.name in tables))
-        self.load(text_of(sync(contents, before.loaded, keep=lambda name: name not in own)), store)
+        edits = sync(contents, before.loaded, keep=lambda name: name not in own)
+        self.load(text_of(edits, _counts_of(edits, counted)), store)
 
     def resolve(self, store: Store) -> None:
         """If it is in doubt whether a patch was loaded, find out, and undo it if it was."""
@@ -244,6 +249,20 @@ class Kernel:
         if self.differences(before) and not self.differences(after):
             self.load(text_of(sync(after.loaded, before.loaded)), store)
         self.doubt = None
+
+
+def _counts_of(edits: Sequence[Edit], counted: Program) -> dict[int, Count]:
+    """By index of an edit that brings a rule back: what the rule had counted at its place."""
+    tables = {table.name: table for table in counted}
+    counts: dict[int, Count] = {}
+    for number, edit in enumerate(edits):
+        table = tables.get(edit.table)
+        if edit.rule is None or table is None or edit.chain not in table:
+            continue
+        rules = table[edit.chain].rules
+        if edit.at < len(rules) and rule_key(rules[edit.at]) == rule_key(edit.rule):
+            counts[number] = rules[edit.at].counters or (0, 0)
+    return counts
 
 
 # Commits.
@@ -289,12 +308,21 @@ def _load(kernel: Kernel, store: Store, before: State, after: State, patch: str)
     if new:  # the kernel may have rules in these tables, which the state did not include
         before = replace(before, loaded=replace(before.loaded, tables=(*before.loaded.tables, *new)))
         kernel.check(before)
+    # iptables-restore commits table by table: of two, the second may be refused.
+    loaded_first = re.findall(r"^\*(.+)", patch, re.MULTILINE)[:-1]
+    chains = {
+        (table.name, chain.name)
+        for table in before.loaded
+        if table.name in loaded_first
+        for chain in table.chains
+    }
+    counted = kernel.counters(chains) if chains else kernel.parse([])
     try:
         kernel.load(patch, store)
     except LiveError as error:
         kernel.doubt = before, after
         try:
-            kernel.roll_back(before, after, store)
+            kernel.roll_back(before, after, store, counted)
         except LiveError as other:
             raise LiveError(f"it is unknown whether the kernel has the patch\n{error}\n{other}") from None
         kernel.doubt = None
