@@ -17,6 +17,7 @@ from hitables.errors import HitablesError, LiveError
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.ir.program import Chain, Program, Table
+from hitables.ir.rule import Rule
 from hitables.kernel.checked_save import Reader, also_present
 from hitables.kernel.legacy_lock import legacy_lock
 from hitables.kernel.load_save import load as load_into
@@ -28,6 +29,7 @@ from hitables.parse.lines import quote
 from .chain_names import Names
 from .counters import counted_text, counting_chains, deletes_copies
 from .edits import Count, Edit, empty_table, jumps_to, rule_key
+from .edits import line as line_of
 from .edits import text as text_of
 from .layout import ChainId
 from .least_edits import sync
@@ -272,11 +274,31 @@ def loader(kernel: Kernel, store: Store, plan: Plan) -> Callable[[str], None]:
     """A function that loads the patch of *plan*, all of it or nothing, and carries counters over."""
 
     def load(patch: str) -> None:
+        for edit in plan.edits:
+            reason = "" if edit.rule is None else _misprinted(edit.rule, kernel.reader.backend)
+            if reason:
+                raise LiveError(f"{line_of(edit)}\n{reason}")
         if deletes_copies(plan):
             patch = counted_text(plan, kernel.counters(counting_chains(plan), plan.before.loaded))
         _load(kernel, store, plan.before, plan.after, patch)
 
     return load
+
+
+_ALL_PORTS = frozenset({"0:65535", "0:", ":65535", ":"})
+
+
+def _misprinted(rule: Rule, backend: Backend) -> str:
+    """Why the tool would print *rule* as another one, which no later update could be compared with; or ""."""
+    native = [match for match in rule.matches if match.native and match.name]
+    named = [match.name for match in native]
+    twice = [f"-m {name}" for name in dict.fromkeys(named) if named.count(name) > 1]
+    if twice and backend is Backend.NFT:
+        return f"iptables-nft prints two {twice[0]} as one; write their options behind one {twice[0]}"
+    no_port = [match for match in native if "!" in match.words and _ALL_PORTS.intersection(match.words)]
+    if no_port and backend is Backend.LEGACY:
+        return "it matches no packet, and iptables-legacy prints it as one that matches; leave it out"
+    return ""
 
 
 def finish_commit(store: Store, kernel: Kernel) -> None:

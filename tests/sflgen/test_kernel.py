@@ -123,6 +123,72 @@ def test_a_refused_rule_and_drift_change_nothing(backend: str, tmp_path: Path) -
             namespace.call(drifted, folder, [tool, "-I", "INPUT", "-j", "f2b-sshd"])
 
 
+def counts_around_a_refusal(folder: str, backend: str, text: str) -> list[list[str]]:
+    """The rules of table filter with their counters, before and after a patch of which the kernel takes half."""
+    from hitables.kernel.namespace import run
+
+    def counted() -> list[str]:
+        saved = run([f"iptables-{backend}-save", "-c", "-t", "filter"])
+        return [line for line in saved.splitlines() if line.startswith("[")]
+
+    run([f"iptables-{backend}-restore", "-c"], text)
+    run([forked(), "init", "--live", "--backend", backend, "--state", folder])
+    found = [counted()]
+    for commands in ("-A INPUT -s 9.9.9.9 -j DROP\n-F FORWARD\n", "-D FORWARD 5\n-R FORWARD 9 -j ACCEPT\n"):
+        refused = "-t nat -I PREROUTING -m set --match-set nosuch src -j ACCEPT\n"
+        with pytest.raises(LiveError, match="nothing is changed"):
+            run([forked(), "apply-commands", "--live", "--state", folder, "-"], commands + refused)
+        found.append(counted())
+    return found
+
+
+@pytest.mark.needs_kernel
+@both
+def test_counters_stay_when_the_kernel_refuses_the_second_table_of_a_patch(
+    backend: str, tmp_path: Path
+) -> None:
+    rules = "".join(
+        f"[{at + 1}:{at * 100}] -A FORWARD -s 10.{at}.0.0/24 -p tcp -m tcp --dport {at + 20} -j ACCEPT\n"
+        for at in range(40)
+    )
+    text = f"*filter\n:INPUT ACCEPT [1:100]\n:FORWARD DROP [2:200]\n:OUTPUT ACCEPT [3:300]\n{rules}COMMIT\n"
+    forked()
+    with Namespace() as namespace:
+        before, *after = namespace.call(counts_around_a_refusal, str(tmp_path / "st"), backend, text)
+    assert after == [before, before] and any(line.startswith("[40:3900]") for line in before)
+
+
+MISPRINTED = {
+    "nft": "-A INPUT -s 10.9.1.1 -p udp -m udp --dport 5 -m udp --sport 6 -j DROP",
+    "legacy": "-A INPUT -s 10.9.1.1 -p tcp ! --dport 0:65535 -j DROP",
+}
+
+
+def answers(folder: str, backend: str, program: str) -> list[str]:
+    """Those to a rule that the tool would print as another, and to the next update."""
+    from hitables.kernel.namespace import run
+
+    run([forked(), "init", program, "--live", "--backend", backend, "--state", folder])
+    with pytest.raises(LiveError, match="prints"):
+        run([forked(), "apply-commands", "--live", "--state", folder, "-"], MISPRINTED[backend] + "\n")
+    run([forked(), "apply-commands", "--live", "--state", folder, "-"], "-I INPUT -s 10.9.1.1 -j DROP\n")
+    return run([f"iptables-{backend}", "-S"]).splitlines()
+
+
+@pytest.mark.needs_kernel
+@both
+def test_a_rule_that_the_tool_prints_as_another_is_refused(backend: str, tmp_path: Path) -> None:
+    """Once loaded, no update could be compared with the kernel."""
+    rules = tmp_path / "plain.rules"
+    rules.write_text(hitables.write(prefixes(20)))
+    forked()
+    with Namespace() as namespace:
+        namespace.run([f"iptables-{backend}-restore"], rules.read_text())
+        listed = namespace.call(answers, str(tmp_path / "st"), backend, str(rules))
+    (added,) = [line for line in listed if "10.9.1.1/32" in line]
+    assert added.endswith("-s 10.9.1.1/32 -j DROP")
+
+
 def run_killed(folder: str, backend: str, program: str, moments: list[tuple[int, float]]) -> list[int]:
     """`sflgen stream --live`, killed so many answers and seconds after it began; the updates that it performed."""
     from hitables.kernel.namespace import run
