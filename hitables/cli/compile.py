@@ -473,8 +473,8 @@ def _show_summary(reports: Any) -> None:
         "rules",
         *(["removed"] if any_removed else []),
         *(["hot"] if any_hot else []),
-        *("printed", "read", "now", "longest", "nested"),
-        *(name for backend in backends for name in (f"{backend} ns", "now")),
+        *("printed", "read", "read now", "longest now", "nested"),
+        *(name for backend in backends for name in (f"{backend} ns", f"{backend} now")),
     ]
     columns = [("table", False), ("chain", False), *((name, True) for name in numbers), ("", False)]
     rows = [
@@ -484,7 +484,7 @@ def _show_summary(reports: Any) -> None:
     ]
     console = Console(stderr=True, width=None if sys.stderr.isatty() else 140)
     if rows:
-        print_table(console, columns, rows, keys=2, title="chains")
+        print_table(console, columns, rows, keys=2, title="chains, and the rules that packets read in each")
     for why, count in short.items():
         console.print(f"{count} chains left unchanged: {why}")
     for each in reports:
@@ -510,5 +510,5 @@ def _summary_row(report: Any, any_removed: bool, any_hot: bool, backends: list[s
         for backend in backends
         for time in (report.ns_before, report.ns_after)
     ]
-    done = "compiled: packets of no rule are turned away" if report.gated else "compiled"
+    done = "compiled: packets that match no rule skip the list" if report.gated else "compiled"
     return [*row, str(report.after), *read, str(report.longest), str(report.nesting), *times, done]
