@@ -139,7 +139,11 @@ class Session:
     def execute(self, command: str) -> str:
         """The answer to `status` or `fold`."""
         try:
-            return self.status() if command == "status" else self.fold(command)
+            if command.startswith("status"):
+                if command != "status":
+                    raise HitablesError("status takes nothing")
+                return self.status()
+            return self.fold(command)
         except HitablesError as error:
             return _error_answer(error)
 
@@ -153,6 +157,11 @@ class Session:
             raise HitablesError("fold takes nothing, or a table and a chain")
         self.settle()
         state = self.store.state
+        if chain_id:
+            table, chain = chain_id
+            listed = next((each for each in state.master if each.name == table), None)
+            if listed is None or chain not in listed:
+                raise HitablesError(f"there is no chain {chain} in table {table}")
         plan = fold_unproved(state, [(chain_id[0], chain_id[1])] if chain_id else None)
         if not plan.edits:
             return f"ok {state.version}\n"

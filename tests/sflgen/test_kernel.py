@@ -256,6 +256,16 @@ def test_the_commands_change_the_state_and_print_patches(folder: str, tmp_path: 
     )
 
 
+def test_a_stream_refuses_to_fold_what_is_not_there(folder: str) -> None:
+    lines = "fold nosuch INPUT\nfold filter nosuch\nfold filter\nstatus x\nfold filter INPUT\nquit\n"
+    answers = sflgen("stream", "--state", folder, text=lines).stdout.splitlines()
+    assert [line for line in answers if line.startswith(("ok", "error"))] == [
+        "error there is no chain INPUT in table nosuch", "error there is no chain nosuch in table filter",
+        "error fold takes nothing, or a table and a chain", "error status takes nothing", answers[-1],
+    ]  # fmt: skip
+    assert answers[-1].startswith("ok")
+
+
 def test_the_option_of_the_match_state_belongs_to_the_rule(folder: str) -> None:
     rule = ["-p", "tcp", "-m", "state", "!", "--state", "NEW", "-j", "DROP"]
     done = sflgen("insert", "INPUT", "1", *rule, "--state", folder)
