@@ -115,14 +115,39 @@ def reach(
                 same = merged.get(key)
                 backends = tuple(dict.fromkeys((*(same.backends if same else ()), *each.backends)))
                 merged[key] = replace(each, backends=backends)
-    out.outcomes = sorted(
-        _without_idle_answers(merged.values()), key=lambda each: (not each.passes, -each.headers)
-    )
+    outcomes = _with_joined_protocols(_without_idle_answers(merged.values()), box)
+    out.outcomes = sorted(outcomes, key=lambda each: (not each.passes, -each.headers))
     return out
 
 
 def _place(outcome: Outcome) -> tuple[object, ...]:
     return outcome.table, outcome.entered, outcome.verdict, outcome.chain, outcome.at
+
+
+def _with_joined_protocols(outcomes: Iterable[Outcome], box: Mapping[Field, Values]) -> list[Outcome]:
+    """Fewer outcomes: packets that differ in their protocol alone are joined, with the flags asked of tcp."""
+    every = Values.interval(0, top(Field.PROTO, Family.IPV4))
+    joined: dict[tuple[object, ...], Outcome] = {}
+    for each in outcomes:
+        rest = {
+            field: values
+            for field, values in each.box.items()
+            if field is not Field.PROTO and (field is not Field.FLAGS or values != box.get(Field.FLAGS))
+        }
+        # Only what says nothing of flags may be joined with what says the flags of the question.
+        key = _place(each), each.backends, tuple(rest.items()), each.no_mac, each.facts, each.asked
+        same = joined.get(key)
+        if same is None:
+            joined[key] = each
+            continue
+        protocols = [one.box.get(Field.PROTO, every) for one in (same, each)]
+        values = protocols[0].union(protocols[1])
+        wider = dict(same.box)
+        wider[Field.PROTO] = values
+        if values == every:
+            del wider[Field.PROTO]
+        joined[key] = replace(same, box=dict(sorted(wider.items())), headers=same.headers + each.headers)
+    return list(joined.values())
 
 
 def _without_idle_answers(outcomes: Iterable[Outcome]) -> list[Outcome]:

@@ -197,6 +197,19 @@ def test_a_target_that_is_not_known_may_let_packets_pass_and_one_that_is_known_m
     assert {(each.line, each.at) for each in outcomes if not each.passes} == {(5, 2)}
 
 
+def test_packets_that_differ_in_their_protocol_alone_are_one_region() -> None:
+    """The question asks flags of tcp only, which is no difference."""
+    rules = (
+        "-A INPUT -i eth0 -j ACCEPT\n-A INPUT -i eth1 -p tcp -j ACCEPT\n-A INPUT -i eth2 ! -p udp -j ACCEPT\n"
+    )
+    program = hitables.read(f"*filter\n:INPUT DROP\n{rules}COMMIT\n")
+    outcomes = asked(program, region(Family.IPV4), "INPUT").outcomes
+    assert [each.line for each in sorted(outcomes, key=lambda each: each.line) if each.passes] == [3, 4, 5]
+    assert {each.line: Field.PROTO in each.box for each in outcomes if each.passes} == {
+        3: False, 4: True, 5: True,
+    }  # fmt: skip
+
+
 def test_conditions_that_all_regions_of_a_chain_share_are_printed_once(tmp_path: Path) -> None:
     recent = "-m recent --update --seconds 60 --name s --rsource"
     accepts = "".join(f"-A INPUT -s {net}.0.0.0/8 -p tcp --dport 22 -j ACCEPT\n" for net in (10, 12))
