@@ -75,10 +75,38 @@ def test_lint_finds_the_same_by_the_index_of_a_long_chain_as_in_short_chains() -
     assert found[0] == found[1] and counts[0] == counts[1] > 100
 
 
+@pytest.mark.parametrize("change", ["removed", "added", "replaced", "some removed"])
+def test_diff_of_a_changed_list_of_networks_looks_at_each_rule_a_few_times(
+    change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lists go on alike behind the rules that one of them lacks."""
+
+    def looked_at(size: int) -> int:
+        rules = [f"-A INPUT -d 10.{at // 256}.{at % 256}.0/24 -j ACCEPT" for at in range(size)]
+        changed = list(rules)
+        at = size // 10
+        if change in ("removed", "replaced"):
+            del changed[at]
+        if change in ("added", "replaced"):
+            changed.insert(at, "-A INPUT -d 172.16.0.0/12 -j ACCEPT")
+        if change == "some removed":
+            del changed[at : at + 20], changed[2 * at : 2 * at + 20]
+        head, tail = "*filter\n:INPUT DROP [0:0]\n", "\n-A INPUT -p tcp -j REJECT\nCOMMIT\n"
+        texts = [head + "\n".join(each) + tail for each in (rules, changed)]
+        return looked_at_between(*texts, monkeypatch)
+
+    few, many = looked_at(500), looked_at(2000)
+    assert many < few * 4**MOST
+
+
 def looked_at_by_diff(text: str, monkeypatch: pytest.MonkeyPatch) -> int:
     """With the last rule of *text* taken away."""
     lines = text.splitlines(keepends=True)
-    before, after = hitables.read(text), hitables.read("".join([*lines[:-2], lines[-1]]))
+    return looked_at_between(text, "".join([*lines[:-2], lines[-1]]), monkeypatch)
+
+
+def looked_at_between(text: str, changed: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    before, after = hitables.read(text), hitables.read(changed)
     provers: list[Prover] = []
     original = Encoding.prover
 

@@ -13,7 +13,10 @@
 
 #include <string.h>
 
-enum { CLOCK_EVERY = 64 }; /* steps between looks at the clock */
+enum {
+    CLOCK_EVERY = 64, /* steps between looks at the clock */
+    LOOK_AHEAD = 64,  /* items */
+};
 
 /* ---- regions ---- */
 
@@ -196,7 +199,17 @@ static bool is_dispatch(const struct prover *p, const struct residual_list *list
     return guarded && (guarded->kind == ACTION_JUMP || guarded->kind == ACTION_GOTO);
 }
 
-/* The test to cut by where the lists differ: preferably that of a jump, since trees dispatch by jumps. */
+/* How far behind the place *at* the list has this item; 0: not among the next LOOK_AHEAD. */
+static size_t distance(const struct residual_list *list, size_t at, const struct residual_item *item)
+{
+    for (size_t d = 1; d <= LOOK_AHEAD && at + d < list->n; d++)
+        if (list->v[at + d].guarded == item->guarded && list->v[at + d].open == item->open)
+            return d;
+    return 0;
+}
+
+/* The test to cut by where the lists differ: preferably that of a jump, since trees dispatch by jumps; then
+ * that of the list which has items that the other lacks, behind which both go on alike. */
 static uint32_t choose(const struct prover *p, const struct residual_list *a, const struct residual_list *b,
                        const struct mismatch *x, const struct mismatch *y)
 {
@@ -205,6 +218,9 @@ static uint32_t choose(const struct prover *p, const struct residual_list *a, co
         return of_a == NONE ? of_b : of_a;
     if (is_dispatch(p, a, x->at) != is_dispatch(p, b, y->at))
         return is_dispatch(p, a, x->at) ? of_a : of_b;
+    size_t more_in_a = distance(a, x->at, &b->v[y->at]), more_in_b = distance(b, y->at, &a->v[x->at]);
+    if (more_in_a != more_in_b)
+        return more_in_b == 0 || (more_in_a && more_in_a < more_in_b) ? of_a : of_b;
     if (a->n - x->at != b->n - y->at)
         return b->n - y->at < a->n - x->at ? of_b : of_a;
     return __builtin_popcountll(b->v[y->at].open) < __builtin_popcountll(a->v[x->at].open) ? of_b : of_a;
