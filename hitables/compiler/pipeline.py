@@ -92,7 +92,11 @@ def lacks_rules(program: Program) -> bool:
 
 
 def _header(options: Options, scheme: str, prove: bool, compiled: Compiled) -> str:
-    """The first line.  What depends on policies is said, as they may be changed in the kernel alone."""
+    """The first line.  What depends on policies is said, as they may be changed in the kernel alone.
+
+    It names ip6tables, by which the family is known again (parse/guess_family.py) where no address tells it.
+    """
+    tool = " for ip6tables" if compiled.program.family is Family.IPV6 else ""
     removed = len(compiled.gone)
     returning = [f"{each.chain} ({each.table})" for each in compiled.reports if each.returns]
     policies = f"RETURN of {', '.join(returning)} as its policy; " if returning else ""
@@ -101,7 +105,7 @@ def _header(options: Options, scheme: str, prove: bool, compiled: Compiled) -> s
     proof = f"proved {equal}" if prove else f"NOT PROVED {equal} (--no-prove)"
     lacks = f"{_LACKS}({removed} rules went)" if verdicts else ""
     return (
-        f"{_COMPILED}{__version__}: scheme {scheme}, backend {options.backend}, "
+        f"{_COMPILED}{__version__}{tool}: scheme {scheme}, backend {options.backend}, "
         f"malformed packets {options.malformed}{lacks}; {policies}{proof}\n"
     )
 

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from support.scale import examples
 
 from hitables import ParseError, read, write
+from hitables.compiler.options import Options
+from hitables.compiler.pipeline import compile_text
 from hitables.ir.fields import Family, Field
 from hitables.ir.program import Chain, Program
 from hitables.ir.rule import Ends, Kind, Metadata, Role, Rule
@@ -371,6 +373,10 @@ def test_the_family_is_guessed_from_what_only_one_has() -> None:
     assert read(saved.format("")).family is Family.IPV6
     assert read(saved.format(" -s 10.8.0.0/24")).family is Family.IPV4
     assert read(saved.format(" -d fe80::1")).family is Family.IPV6
+    plain = "*filter\n-A INPUT -j DROP\nCOMMIT\n"
+    for family in Family:
+        compiled = compile_text(plain, Options(), family=family).text
+        assert read(compiled).family is family
 
 
 def test_lines_for_the_other_family_are_kept_as_comments() -> None:
