@@ -190,13 +190,23 @@ try_all() {
     exit 0
 }
 
+# Whether rules of the family can be found in the kernel: not where it has policies alone, or where there is no IPv6.
+can_have_ours() {
+    [ "$1" = 4 ] || [ -e /proc/net/if_inet6 ] || return 1
+    grep -q -s '^-A ' "$HERE/compiled$1" "$HERE/source$1" "$HERE/last$1"
+}
+
 # Whether this boot has loaded rules of the user already, and they are there: other programs have added theirs since.
 is_done() {
     read -r booted <"$FOLDER/booted" && [ "$booted" = "$(cat /proc/sys/kernel/random/boot_id)" ] || return 1
     ! grep -q -E ' (closed|bare)$' "$FOLDER/booted" || return 1
+    found=no
     for family in $FAMILIES; do
+        can_have_ours "$family" || continue
         grep -q "^$family " "$FOLDER/booted" && has_ours "$family" || return 1
+        found=yes
     done
+    [ "$found" = yes ]
 } 2>/dev/null
 
 boot() {

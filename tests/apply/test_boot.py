@@ -282,6 +282,21 @@ def test_a_second_start_leaves_the_chains_that_other_programs_have_made(disk: Di
     assert "DOCKER" not in booted.save()
 
 
+def test_a_family_of_policies_alone_does_not_make_a_second_start_a_boot(disk: Disk, booted: Firewall) -> None:
+    """No rule shows that its policies were loaded; the rules of the other family do."""
+    for path in disk.boot.iterdir():
+        if path.name in ("compiled6", "source6", "last6"):
+            disk.write(
+                path.name, "*filter\n:INPUT DROP [0:0]\n:FORWARD DROP [0:0]\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n"
+            )
+    assert "IPv6: the compiled rules are loaded" in start(booted, disk)
+    booted.iptables("-N", "DOCKER-USER")
+    assert "loaded already" in start(booted, disk)
+    assert ":DOCKER-USER" in booted.save()
+    booted.load("*filter\nCOMMIT\n*mangle\nCOMMIT\n")
+    assert "loaded already" not in start(booted, disk)
+
+
 def test_the_boot_leaves_table_filter_to_others_if_the_rules_have_none(
     machine: Machine, tmp_path: Path
 ) -> None:
