@@ -10,12 +10,13 @@ new tree, the chain is folded instead.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from hitables.emit.jumps import stand_in
 from hitables.ir.choices import Malformed
 from hitables.ir.established import established_head
-from hitables.ir.rule import Kind, Metadata, Rule, Target, leaves_chain
+from hitables.ir.rule import Kind, Match, Metadata, Rule, Target, leaves_chain
 
 from .deletion import Deletion
 from .edits import Edit, Op, jumps_to, rule_key
@@ -229,12 +230,13 @@ class TreeUpdate:
         concerned, rules = [concerned[at] for at in kept], [rules[at] for at in kept]
         rank = concerned.index(self.at) if inserted and self.at in concerned else None
         is_final = decided and not any(leaves_chain(rule) for rule in rules)
+        matches = _with_comments(region.matches, rules[0].matches if len(rules) == 1 else ())
         if not rules:
-            return NewEntry(region, Rule(region.matches, RETURN), (), rank, False, True)
+            return NewEntry(region, Rule(matches, RETURN), (), rank, False, True)
         if len(rules) == 1 and decided and not region.may_be_dropped_by(rules[0].matches):
-            return NewEntry(region, Rule(region.matches, rules[0].target), (), rank, is_final, True)
+            return NewEntry(region, Rule(matches, rules[0].target), (), rank, is_final, True)
         overlay = tuple(map(_without_notes, rules))
-        return NewEntry(region, Rule(region.matches, None), overlay, rank, is_final, True)
+        return NewEntry(region, Rule(matches, None), overlay, rank, is_final, True)
 
     def insert(self, entry: NewEntry) -> bool:
         """Insert *entry* where it costs least; False if chains would nest too deep."""
@@ -252,6 +254,14 @@ class TreeUpdate:
 
     def writes(self, rule: Rule) -> frozenset[Metadata]:
         return self.plan.writes(self.edit.table, rule)
+
+
+def _with_comments(matches: Sequence[Match], of: Sequence[Match]) -> tuple[Match, ...]:
+    """*matches* with the comments of the rule *of*, which the entry stands for, in place of their own."""
+    comments = [match for match in of if match.name == "comment"]
+    if comments == [match for match in matches if match.name == "comment"]:
+        return tuple(matches)
+    return (*(match for match in matches if match.name != "comment"), *comments)
 
 
 def _without_notes(rule: Rule) -> Rule:

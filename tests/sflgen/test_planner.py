@@ -292,3 +292,20 @@ def test_a_new_name_is_never_that_of_a_chain() -> None:
     drawn = [names.next() for _ in range(5)]
     assert drawn[0] == "sf3"
     assert not used & set(drawn) and len(set(drawn)) == 5
+
+
+@pytest.mark.parametrize("strategy", [Strategy.OVERLAY, Strategy.GRAFT])
+def test_an_entry_for_a_deleted_rule_has_the_comment_of_the_rule_that_it_stands_for(
+    strategy: Strategy,
+) -> None:
+    hosts = [f"-A FORWARD -s 10.9.{host}.1/32 -d 10.7.{host}.2/32 -j DROP" for host in range(30)]
+    commented = [
+        "-A FORWARD -d 10.1.0.0/16 -i ppp0 -m comment --comment gone -j DROP",
+        "-A FORWARD -d 10.1.0.0/16 -m comment --comment stays -j ACCEPT",
+    ]
+    text = "\n".join(["*filter", ":FORWARD DROP [0:0]", *commented, *hosts, "COMMIT", ""])
+    state = start_unproved(hitables.read(text), Settings("nft")).after
+    plan = plan_unproved(state, read_commands("-D FORWARD 1", state.master), strategy)
+    check(plan)
+    assert "gone" not in plan.text
+    assert "-d 10.1.0.0/16 -i ppp0 -m comment --comment stays -j ACCEPT" in plan.text
