@@ -59,8 +59,9 @@ def with_others(old: Program, new: Program, is_foreign: Callable[[str], bool]) -
             table = table.of(
                 {
                     chain.name: chain.with_rules(_with_jumps(was[chain.name].rules, chain.rules, is_foreign))
-                    for chain in table.chains
                     if chain.name in was
+                    else chain
+                    for chain in table.chains
                 }
             )
         tables.append(table)

@@ -164,6 +164,10 @@ def test_sync_keeps_what_is_not_of_the_file() -> None:
     assert "-A POSTROUTING -j MASQUERADE" in lines
     assert text(sync(old, wanted, keep=lambda name: name.startswith("f2b-"))).count("nat") == 0
     assert with_others(old, old, lambda name: True) == old
+    more = ["*filter", chains[0], ":new - [0:0]", *own[:1], "-A new -j DROP", "-A INPUT -j new", "COMMIT", ""]
+    wanted = with_others(old, hitables.read("\n".join(more)), lambda name: name.startswith("f2b-"))
+    lines = hitables.write(wanted).splitlines()
+    assert ":new - [0:0]" in lines and "-A new -j DROP" in lines and "-A INPUT -j new" in lines
 
 
 @pytest.mark.parametrize(
