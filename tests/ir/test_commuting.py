@@ -132,7 +132,7 @@ def test_every_packet_is_treated_alike_in_both_orders(seed: int, family: Family)
 
     action, *asked = rng.choice(
         [
-            ("", "", ""), (" -j MARK --set-mark 1", "", " -m mark --mark 1"), (" -j MARK --or-mark 2", "", " -m ttl --ttl-lt 9"),
+            ("", "", ""), (" -j MARK --set-mark 1", "", " -m mark --mark 1"), (" -j MARK --or-mark 2", "", " -m ttl --ttl-lt 9" if family is Family.IPV4 else " -m hl --hl-lt 9"),
             (" -j LOG", "", " -m mark ! --mark 1"), (" -j CONNMARK --set-mark 1", "", " -m connmark --mark 1"),
             (" -j TTL --ttl-inc 1" if family is Family.IPV4 else " -j HL --hl-inc 1", "", " -m mark --mark 1"),
         ]
