@@ -274,7 +274,7 @@ def loader(kernel: Kernel, store: Store, plan: Plan) -> Callable[[str], None]:
     """A function that loads the patch of *plan*, all of it or nothing, and carries counters over."""
 
     def load(patch: str) -> None:
-        for edit in plan.edits:
+        for edit in plan.updates:
             reason = "" if edit.rule is None else _misprinted(edit.rule, kernel.reader.backend)
             if reason:
                 raise LiveError(f"{line_of(edit)}\n{reason}")

@@ -139,11 +139,11 @@ class Session:
     def execute(self, command: str) -> str:
         """The answer to `status` or `fold`."""
         try:
-            if command.startswith("status"):
-                if command != "status":
-                    raise HitablesError("status takes nothing")
-                return self.status()
-            return self.fold(command)
+            if command.startswith("fold"):
+                return self.fold(command)
+            if command != "status":
+                raise HitablesError("status takes nothing")
+            return self.status()
         except HitablesError as error:
             return _error_answer(error)
 

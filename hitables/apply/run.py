@@ -197,17 +197,24 @@ def _ready(request: Request, family: Family, state: State, store: Store, report:
             f"--leave {preset} keeps them"
         )
     known = known_tables(found, _confirmed_half(state, store, family), patterns)
-    if strange := unmatched(request.leave, [found.program]):
-        given = read(text, family=family, name=name)
-        for word, preset in unmatched([word for word, _ in strange], [given]):
-            if preset:
-                raise InvalidOption(f"--leave {word}: no chain has this name; did you mean {preset}?")
-            report.tell(f"warning: --leave {word}: no chain has this name")
+    _check_leave(request, family, found, report)
     prepared = prepare(
         kernel, found, text, name, patterns, request.options, request.timeout, report.stage, known
     )
     change = Change(kernel, prepared.wanted, lambda name: is_foreign(name, patterns))
     return Ready(kernel, found, prepared, known, change)
+
+
+def _check_leave(request: Request, family: Family, found: Found, report: Report) -> None:
+    """Tell of names of --leave that no chain has; InvalidOption for one that resembles a preset."""
+    strange = [word for word, _ in unmatched(request.leave, [found.program])]
+    if not strange:
+        return
+    name, text = request.files[family]
+    for word, preset in unmatched(strange, [read(text, family=family, name=name)]):
+        if preset:
+            raise InvalidOption(f"--leave {word}: no chain has this name; did you mean {preset}?")
+        report.tell(f"warning: --leave {word}: no chain has this name")
 
 
 def _confirmed_half(state: State, store: Store, family: Family) -> Half | None:

@@ -429,9 +429,10 @@ def warn_of_leave(words: Sequence[str], programs: Sequence[Program]) -> None:
     """Tell of names of --leave that no chain of *programs* has."""
     from ..ir.foreign import unmatched
 
+    tool = click.get_current_context().find_root().info_name
     for word, preset in unmatched(words, programs):
         hint = f"; did you mean {preset}?" if preset else ""
-        click.echo(f"hitables: warning: --leave {word}: no chain has this name{hint}", err=True)
+        click.echo(f"{tool}: warning: --leave {word}: no chain has this name{hint}", err=True)
 
 
 state_option = option(

@@ -47,12 +47,14 @@ class Walk:
              with memory or chance
     steps    every rule read, in order
     open     keys of matches whose truth is unknown for the packet; the walk took them as false
+    asked    matches with memory or chance, in order: the key, and what it answered
     """
 
     verdict: str
     effects: tuple[str, ...]
     steps: tuple[Step, ...]
     open: frozenset[str]
+    asked: tuple[tuple[str, Outcome], ...] = ()
 
 
 class Chains(Protocol):
@@ -67,6 +69,7 @@ class _Walker:
         self.effects: list[str] = []
         self.steps: list[Step] = []
         self.open: set[str] = set()
+        self.asked: list[tuple[str, Outcome]] = []
         self.writes: Counter[Metadata] = Counter()
         self.written: list[tuple[frozenset[Metadata], Assignment | None]] = []
         self.events = 0
@@ -112,6 +115,7 @@ class _Walker:
             return Outcome.YES if truth else Outcome.NO
         outcome = packet.outcome(match, self.events)
         self.events += 1
+        self.asked.append((match.key, outcome))
         self.effects.append(f"asks {match.key}: {outcome.name.lower()}")
         self.write(match.writes, None)
         return outcome
@@ -190,4 +194,6 @@ def run(table: Chains, chain: str, packet: Packet, backend: Backend) -> Walk:
     """
     walker = _Walker(table, packet, backend)
     verdict = walker.walk(table[chain])
-    return Walk(verdict, tuple(walker.effects), tuple(walker.steps), frozenset(walker.open))
+    return Walk(
+        verdict, tuple(walker.effects), tuple(walker.steps), frozenset(walker.open), tuple(walker.asked)
+    )

@@ -13,16 +13,14 @@ from ..ir.semantics import Step, Walk
 from ..sources.known import Known
 from ..verify.question import decided_by
 
-_ASKED = "asks "  # as semantics begins the effect of a match with memory
 _OUTCOMES = {Outcome.NO: "no", Outcome.YES: "yes", Outcome.DROPPED: "dropped"}
 
 
 def open_conditions(walk: Walk, answers: Answers) -> list[str]:
     """The conditions of which *answers* tell nothing: they are assumed not to hold."""
     told = {key for key, _ in answers.outcomes}
-    asked = (effect.removeprefix(_ASKED) for effect in walk.effects if effect.startswith(_ASKED))
-    failed = (key for key, _, outcome in (each.rpartition(": ") for each in asked) if outcome == "no")
-    return sorted({*walk.open, *(key for key in failed if key not in told)})
+    failed = {key for key, outcome in walk.asked if outcome is Outcome.NO}
+    return sorted(walk.open | (failed - told))
 
 
 def describe_walk(walk: Walk, table: str = "filter", known: Known | None = None) -> str:

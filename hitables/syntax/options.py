@@ -16,8 +16,8 @@ from .readers import field_test
 # Other names that iptables accepts for a match.
 SAME_MATCH = {"icmpv6": "icmp6", "ipv6-icmp": "icmp6"}
 
-# The long names of iptables' own options, each with its short name.  getopt takes the beginning of a name, too, if no other
-# name begins so, those of the matches and of the target that the rule has had before included.
+# The long names of iptables' own options, each with its short name.  getopt takes the beginning of a long name,
+# too, unless another option begins so: one of these, of the matches, or of the target so far.
 LONG_NAMES = {
     "--append": "-A", "--check": "-C", "--delete": "-D", "--delete-chain": "-X", "--destination": "-d", "--dst": "-d",
     "--exact": "-x", "--flush": "-F", "--fragments": "-f", "--goto": "-g", "--help": "-h", "--in-interface": "-i",

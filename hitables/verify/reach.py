@@ -129,12 +129,12 @@ def _with_joined_protocols(outcomes: Iterable[Outcome], box: Mapping[Field, Valu
     every = Values.interval(0, top(Field.PROTO, Family.IPV4))
     joined: dict[tuple[object, ...], Outcome] = {}
     for each in outcomes:
+        # The flags that the question asks of tcp are no difference to a region that says nothing of flags.
         rest = {
             field: values
             for field, values in each.box.items()
             if field is not Field.PROTO and (field is not Field.FLAGS or values != box.get(Field.FLAGS))
         }
-        # Only what says nothing of flags may be joined with what says the flags of the question.
         key = _place(each), each.backends, tuple(rest.items()), each.no_mac, each.facts, each.asked
         same = joined.get(key)
         if same is None:

@@ -16,6 +16,7 @@ from hitables.cli.terminal import (
     option,
     section,
     timeout_option,
+    warn_of_leave,
 )
 from hitables.errors import HitablesError
 
@@ -147,6 +148,8 @@ def init(
         kernel = Kernel(master.family, settings)
         if live:
             warn(kernel)
+    if not live or rules is None:  # else the kernel may have chains that FILE lacks
+        warn_of_leave(leave, [master])
     plan = start(master, settings)
     if live:
         kernel.check(plan.before)

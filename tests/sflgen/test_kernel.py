@@ -256,6 +256,15 @@ def test_the_commands_change_the_state_and_print_patches(folder: str, tmp_path: 
     )
 
 
+def test_a_name_of_leave_that_no_chain_has_is_told(tmp_path: Path) -> None:
+    rules = tmp_path / "plain.rules"
+    rules.write_text(hitables.write(prefixes(20)))
+    for leave, told in (("dokcer", "did you mean docker?"), ("docker", ""), ("f2b-*", ""), ("INPUT", "")):
+        done = sflgen("init", str(rules), "--leave", leave, "--state", str(tmp_path / leave.strip("*")))
+        assert done.exit_code == 0 and told in done.stderr
+        assert ("no chain has this name" in done.stderr) == bool(told)
+
+
 def test_a_stream_refuses_to_fold_what_is_not_there(folder: str) -> None:
     lines = "fold nosuch INPUT\nfold filter nosuch\nfold filter\nstatus x\nfold filter INPUT\nquit\n"
     answers = sflgen("stream", "--state", folder, text=lines).stdout.splitlines()
