@@ -482,7 +482,7 @@ def _show_summary(reports: Any) -> None:
         for each in reports
         if each.why not in short or each.gone
     ]
-    console = Console(stderr=True, width=None if sys.stderr.isatty() else 140)
+    console = Console(stderr=True, width=None if sys.stderr.isatty() else 160)
     if rows:
         print_table(console, columns, rows, keys=2, title="chains, and the rules that packets read in each")
     for why, count in short.items():
