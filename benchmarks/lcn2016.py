@@ -124,14 +124,22 @@ def simulate(plan: str, work: Workload, kind: str, count: int, seconds: float) -
         return update_run(db.opened(), work.headers, kind == "insert", boxes, priority, seconds, parts, plan)
 
 
-def simulated(plan: str, kind: str, count: int, seconds: float, sets: int) -> Row:
-    """One run for each set: millions of headers, updates done, rebuilds; headers a part, of the first run."""
-    runs = [simulate(plan, workload(number, count), kind, count, seconds) for number in range(1, sets + 1)]
+def simulated(
+    plan: str, kind: str, count: int, seconds: float, sets: Sequence[int], before: Row | None = None
+) -> Row:
+    """One run for each set: millions of headers, updates done, rebuilds; headers a part, of the first run.
+
+    before  the row of the sets that were measured earlier, whose runs stand in front
+    """
+    runs = [simulate(plan, workload(number, count), kind, count, seconds) for number in sets]
+    millions, done, rebuilds = (
+        (before["millions"]["runs"], before["done"]["runs"], before["rebuilds"]) if before else ([], [], [])
+    )
     return {
         "plan": plan, "kind": kind, "updates": count, "seconds": seconds,
-        "millions": spread([run.processed / 1e6 for run in runs]),
-        "done": spread([run.done for run in runs]),
-        "rebuilds": [run.rebuilds for run in runs],
+        "millions": spread([*millions, *(run.processed / 1e6 for run in runs)]),
+        "done": spread([*done, *(run.done for run in runs)]),
+        "rebuilds": [*rebuilds, *(run.rebuilds for run in runs)],
         "ticks": runs[0].ticks.tolist(),
     }  # fmt: skip
 
@@ -144,29 +152,48 @@ def table_two(protocol: Protocol, known: Sequence[Row]) -> Iterator[Row]:
             for kind in KINDS:
                 if (plan, kind, asked) in there:
                     continue
-                row = simulated(plan, kind, asked, protocol.seconds, protocol.sets)
+                row = simulated(plan, kind, asked, protocol.seconds, range(1, protocol.sets + 1))
                 if asked != DRAWN:
                     del row["ticks"]
                 yield row
 
 
 def over_delta(protocol: Protocol, known: Sequence[Row]) -> Iterator[Row]:
-    """Figures 7 and 8: plans by delta; delta 0 is the classifier without SFL."""
-    there = {(row["plan"], row["kind"], row["seconds"]) for row in known}
+    """Figures 7 and 8: plans by delta; delta 0 is the classifier without SFL.
+
+    It goes set by set, so that a run that is stopped leaves rows of as many sets each; a row that is there
+    is given again with one more set.
+    """
+    there = {delta_key(row): row for row in known}
     for seconds in protocol.durations:
-        for delta in sorted({*protocol.deltas, *protocol.our_deltas}):
-            for form in protocol.forms:
-                plans = FORMS[form]
-                for inner in STATIC if delta in protocol.deltas_of(form) else ():
-                    plan = delta_plan(plans[f"sfl({inner})"], delta) if delta else plans[inner]
-                    for kind in KINDS:
-                        if (plan, kind, seconds) in there:
-                            continue
-                        there.add((plan, kind, seconds))
-                        row: Row = {"algorithm": inner, "form": form, "delta": delta}
-                        row |= simulated(plan, kind, protocol.issued, seconds, protocol.sets)
-                        del row["ticks"]
-                        yield row
+        for number in range(1, protocol.sets + 1):
+            for inner, form, delta, plan in delta_plans(protocol):
+                for kind in KINDS:
+                    row: Row = {"algorithm": inner, "form": form, "delta": delta}
+                    before = there.get((plan, kind, seconds))
+                    if before and len(before["rebuilds"]) >= number:
+                        continue
+                    row |= simulated(plan, kind, protocol.issued, seconds, (number,), before)
+                    del row["ticks"]
+                    there[delta_key(row)] = row
+                    yield row
+
+
+def delta_plans(protocol: Protocol) -> Iterator[tuple[str, str, int, str]]:
+    """Algorithm, form, delta and plan; a plan that two forms share comes once."""
+    seen = set()
+    for delta in sorted({*protocol.deltas, *protocol.our_deltas}):
+        for form in protocol.forms:
+            for inner in STATIC if delta in protocol.deltas_of(form) else ():
+                plan = delta_plan(FORMS[form][f"sfl({inner})"], delta) if delta else FORMS[form][inner]
+                if plan not in seen:
+                    seen.add(plan)
+                    yield inner, form, delta, plan
+
+
+def delta_key(row: Row) -> tuple[str, str, float]:
+    """What a row of figures 7 and 8 is measured of."""
+    return row["plan"], row["kind"], row["seconds"]
 
 
 def delta_plan(plan: str, delta: int) -> str:
@@ -216,6 +243,12 @@ def parameters(part: str, protocol: Protocol) -> dict[str, Any]:
     return common | ({} if part == "figure5" else {"delta": DELTA}) | chosen
 
 
+def speed(machine: Row) -> Row:
+    """What the figures depend on, which are of user space: not the day, nor the patches of the kernel."""
+    release = str(machine.get("kernel", "")).partition("-")[0]
+    return {name: machine.get(name) for name in ("cpu", "cores", "python")} | {"release": release}
+
+
 def effort_of(protocol: Protocol) -> lcn2016_growth.Effort:
     return lcn2016_growth.SHORT if protocol.short else lcn2016_growth.Effort()
 
@@ -228,16 +261,22 @@ def measure(part: str, protocol: Protocol, data: dict[str, Any], path: Path) -> 
         "table2": lambda known: table_two(protocol, known),
         "deltas": lambda known: over_delta(protocol, known),
     }
-    head = {"machine": machine(), "parameters": parameters(part, protocol)}
+    head: dict[str, Any] = {"machine": machine(), "parameters": parameters(part, protocol)}
     runs = data.setdefault("runs", {})
     before = runs.get(part, {})
     # Rows of other days are of the same run, if the machine and the parameters are the same.
-    before_today = {**before.get("machine", {}), "date": head["machine"]["date"]}
-    if {"machine": before_today, "parameters": before.get("parameters")} != head:
+    if (speed(before.get("machine", {})), before.get("parameters")) == (
+        speed(head["machine"]),
+        head["parameters"],
+    ):
+        head["since"] = before.get("since", before["machine"]["date"])
+    else:
         data[part] = []
         runs.pop(part, None)
     load = os.getloadavg()[0]
     for row in stages[part](tuple(data[part])):
+        if part == "deltas":
+            data[part] = [old for old in data[part] if delta_key(old) != delta_key(row)]
         data[part].append(row)
         data |= {"machine": head["machine"]}
         runs[part] = head | {"load_at_start": load}

@@ -102,6 +102,41 @@ def test_delta_zero_is_the_classifier_without_sfl() -> None:
             assert spec.algorithm.name == "sfl" and spec.values[0] == row["delta"]
 
 
+def test_figures_7_and_8_go_set_by_set_and_over_many_days(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that is stopped leaves rows of as many sets each; another day goes on with the next set."""
+    seen: list[int] = []
+    real = lcn2016.simulate
+
+    def stopped(plan: str, work: Any, kind: str, count: int, seconds: float) -> Any:
+        if len(seen) == 17:
+            raise KeyboardInterrupt
+        seen.append(1)
+        return real(plan, work, kind, count, 0.01)
+
+    monkeypatch.setattr(lcn2016, "simulate", stopped)
+    path = tmp_path / "sfl.json"
+    few = ["--short", "--only", "deltas", "--deltas", "0", "10", "--forms", "ours", "--sets", "2"]
+    with pytest.raises(KeyboardInterrupt):
+        lcn2016.main([*few, "-o", str(path)])
+    data = json.loads(path.read_text())
+    # 2 deltas × 3 classifiers × 2 kinds, then five of the second set.
+    assert [len(row["rebuilds"]) for row in data["deltas"]] == [1] * 7 + [2] * 5
+    first = {lcn2016.delta_key(row): row for row in data["deltas"]}
+    data["runs"]["deltas"]["machine"]["date"] = "2020-02-02"
+    release = data["runs"]["deltas"]["machine"]["kernel"].partition("-")[0]
+    data["runs"]["deltas"]["machine"]["kernel"] = f"{release}-other"
+    path.write_text(json.dumps(data))
+    seen.clear()
+    lcn2016.main([*few, "-o", str(path)])
+    data = json.loads(path.read_text())
+    assert len(seen) == 7 and [len(row["done"]["runs"]) for row in data["deltas"]] == [2] * 12
+    for row in data["deltas"]:
+        assert row["millions"]["runs"][0] == first[lcn2016.delta_key(row)]["millions"]["runs"][0]
+    assert data["runs"]["deltas"]["since"] == "2020-02-02"
+
+
 def test_a_row_with_more_updates_than_delta_and_no_rebuild_ends_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
