@@ -112,6 +112,10 @@ KINDS: dict[str, tuple[str, str, Callable[[int], Sequence[str]]]] = {
     "original destinations": ("filter", "FORWARD", lambda n: [
         f"-i eth1 -m conntrack --ctorigdst {host(n)} -j ACCEPT"]),
     "marks": ("filter", "FORWARD", lambda n: [f"-s 10.0.0.0/8 -m mark --mark {n + 1} -j ACCEPT"]),
+    "shaping by marks": ("mangle", "POSTROUTING", lambda n: [
+        f"-m mark --mark {n << 8:#x}/0xffff00 -j CLASSIFY --set-class 1:{n + 1:x}"]),
+    "marks of connections": ("mangle", "PREROUTING", lambda n: [
+        f"-m connmark --mark {n + 1} -j MARK --set-mark {n + 1}"]),
     "ipsets": ("filter", "FORWARD", lambda n: [f"-i eth0 -m set --match-set s{n} src -j DROP"]),
     "ipsets and hosts": ("filter", "FORWARD", lambda n: [
         f"-d {host(n)} -m set --match-set s{n} src -j ACCEPT"]),
@@ -119,7 +123,7 @@ KINDS: dict[str, tuple[str, str, Callable[[int], Sequence[str]]]] = {
         f"-d 2001:db8::{n:x}:1 -p tcp --dport {port(n % 9)} -j ACCEPT"]),
 }  # fmt: skip
 # Their own packets read the list, since no tree tests what the rules differ in; others may be turned away.
-READ_THROUGH = frozenset({"strings of DNS", "owners", "original destinations", "marks", "ipsets"})
+READ_THROUGH = frozenset({"strings of DNS", "owners", "original destinations", "ipsets"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,8 @@ import numpy.typing as npt
 from hitables.core.trees import LENGTHS, AxisInput, Cut, Reorder, TreeInput
 from hitables.ir.fields import Field
 
+from .mark_bits import Dimension
+
 __all__ = ["LENGTHS", "Axis", "Boxes", "Cut", "Prices", "Reorder", "Words", "to_words"]
 
 Words = npt.NDArray[np.uint64]
@@ -26,13 +28,13 @@ Words = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One dimension of the boxes: *field*, whose values are 0..2**bits - 1.
+    """One dimension of the boxes: *field*, whose values are 0..2**bits - 1; or bits of a mark.
 
     *requires*: a field and values; the axis may be tested only where the field is known to have one of them.
     *negatable*: whether the negation of a test can be printed.
     """
 
-    field: Field
+    field: Dimension
     bits: int
     optional: bool
     cut: Cut
@@ -154,7 +156,7 @@ class Boxes:
 
     @classmethod
     def of(
-        cls, axes: Sequence[Axis], rules: Sequence[Sequence[Mapping[Field, tuple[int, int]]]],
+        cls, axes: Sequence[Axis], rules: Sequence[Sequence[Mapping[Dimension, tuple[int, int]]]],
         final: Sequence[bool], weight: Sequence[float] | None = None, reorder: Sequence[int] | None = None,
     ) -> Boxes:  # fmt: skip
         """Boxes from values: for each rule its boxes, each with the fields that it constrains."""
@@ -174,7 +176,7 @@ class Boxes:
         bounds = bounds.reshape(len(ends), len(axes), 2, 2)
         return cls(axes, bounds[:, :, 0], bounds[:, :, 1], owner, final, weight, reorder)
 
-    def points(self, packets: Sequence[Mapping[Field, int]]) -> Words:
+    def points(self, packets: Sequence[Mapping[Dimension, int]]) -> Words:
         """Packets as points; a field that a packet lacks is "none", or 0 on an axis that is not optional."""
         coordinates = [
             to_words(packet[a.field] + a.optional if a.field in packet else 0)

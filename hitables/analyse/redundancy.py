@@ -26,7 +26,7 @@ from ..ir.packet import Backend
 from ..ir.program import Chain
 from ..ir.rule import Ends, Kind, Match, Metadata, Role, Rule, Test
 from ..ir.semantics import DROP, FIELDS_WRITTEN, RETURNS
-from .reorderable import written_in
+from .written import written_in
 
 __all__ = ["WHY_TEXT", "Simplified", "Why", "acting", "simplify"]
 

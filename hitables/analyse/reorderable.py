@@ -15,49 +15,22 @@ called.  (RETURN of a built-in chain comes here as a verdict, its policy: compil
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain as row
-from operator import attrgetter
+from collections.abc import Mapping, Sequence
 
 from ..ir.choices import Malformed
 from ..ir.rule import Match, Metadata, Role, Rule
 from ..ir.semantics import FIELDS_WRITTEN
 from .boxes import Reorder
 from .rule_boxes import BoxReader
-
-
-def written_in(rules: Sequence[Rule], writes: Mapping[str, frozenset[Metadata]]) -> frozenset[Metadata]:
-    """What the rules, and the user chains that they jump to, may write."""
-    return _written(_matches(rules), _one_per_target(rules).values(), writes)
-
-
-def _matches(rules: Sequence[Rule]) -> dict[int, Match]:
-    """The matches of *rules* by id.  Rules share equal matches, so each need be looked at once."""
-    matches = list(row.from_iterable(map(attrgetter("matches"), rules)))
-    return dict(zip(map(id, matches), matches, strict=True))
-
-
-def _one_per_target(rules: Sequence[Rule]) -> dict[int, Rule]:
-    """One rule for each target, by its id: it matches everything."""
-    return {id(target): Rule((), target) for target in map(attrgetter("target"), rules)}
-
-
-def _written(
-    matches: Mapping[int, Match], by_target: Iterable[Rule], writes: Mapping[str, frozenset[Metadata]]
-) -> frozenset[Metadata]:
-    written = {state for match in matches.values() if match.writes for state in match.writes}
-    for rule in by_target:
-        written |= rule.writes
-        written |= writes.get(rule.enters or "", frozenset())
-    return frozenset(written)
+from .written import matches_of, one_per_target, written_by
 
 
 def reorderability(
     rules: Sequence[Rule], writes: Mapping[str, frozenset[Metadata]], reader: BoxReader
 ) -> list[Reorder]:
     """What may be done with each of *rules*, which make up one list."""
-    matches, by_target = _matches(rules), _one_per_target(rules)
-    written = _written(matches, by_target.values(), writes)
+    matches, by_target = matches_of(rules), one_per_target(rules)
+    written = written_by(matches, by_target.values(), writes)
     fields = frozenset(field for state in written for field in FIELDS_WRITTEN.get(state, ()))
     exact = reader.malformed is Malformed.EXACT
 

@@ -21,12 +21,15 @@ import numpy as np
 
 from ..core.distinct import distinct
 from ..ir.choices import Malformed
+from ..ir.fact import Fact
 from ..ir.fields import BRIDGE_PORTS, ICMP, ICMPV6, PORT_PROTOCOLS, TCP, UDP, Family, Field, Fragment, top
 from ..ir.intervals import Values
-from ..ir.rule import Kind, Match, Metadata, Role, Rule
+from ..ir.rule import Match, Metadata, Role, Rule
 from ..ir.semantics import FIELDS_WRITTEN
 from ..syntax.values import ICMP_ANY
 from .boxes import Axis, Boxes, Cut, Words, to_words
+from .mark_bits import Dimension, MarkBits, is_changed, told_apart
+from .written import states_written
 
 # A rule of more boxes than this gets its hull instead: more boxes cost more than they save.
 MOST_BOXES = 16
@@ -41,7 +44,7 @@ _SPACE, _ICMP, _IPV6 = Role.SPACE, Field.ICMP, Family.IPV6
 class RuleBoxes(NamedTuple):
     """A rule's boxes, whose missing fields are unconstrained; whether it surely decides their packets."""
 
-    boxes: tuple[dict[Field, tuple[int, int]], ...]
+    boxes: tuple[dict[Dimension, tuple[int, int]], ...]
     final: bool
 
 
@@ -65,13 +68,24 @@ class BoxReader:
     dirty     fields that an earlier rule may have written; boxes do not constrain them
     guards    protocols with rules that nf_tables evaluates through xtables.  There a packet whose header is
               cut off must meet such a match before any test of a port (emit/jumps.py)
+    marks     whether boxes limit marks, too, of lists that tell many of them apart
+    written_before  states that an earlier rule of the list may have written, if marks are told apart
     """
 
     def __init__(
-        self, family: Family, *, nft: bool, malformed: Malformed, deciding: frozenset[str] = frozenset()
+        self,
+        family: Family,
+        *,
+        nft: bool,
+        malformed: Malformed,
+        deciding: frozenset[str] = frozenset(),
+        marks: bool = False,
     ) -> None:
         self.family, self.nft, self.malformed, self.deciding = family, nft, malformed, deciding
+        self.marks = marks
+        self.told: tuple[MarkBits, ...] = ()  # of the rules that are read
         self.dirty: set[Field] = set()
+        self.written_before: set[Metadata] = set()
         self.guards: set[int] = set()
         # By id of a match: the match, which keeps the id valid, and its intervals if they depend on nothing
         # else.
@@ -80,6 +94,8 @@ class BoxReader:
     def read(self, rules: Sequence[Rule], writes: dict[str, frozenset[Metadata]]) -> list[RuleBoxes]:
         """The boxes of each of *rules*; *writes*: what each user chain may write (analyse.callgraph)."""
         boxes = []
+        self.told = told_apart(rules) if self.marks else ()
+        self.written_before.clear()  # tests of a tree are read behind the rules before the list
         # By id of a target: whether no packet reaches the next rule, and the fields that it may write.
         by_target: dict[int, tuple[bool, frozenset[Field]]] = {}
         for rule in rules:
@@ -87,6 +103,8 @@ class BoxReader:
             if box is None:
                 boxes.append(self.general_boxes(rule))
                 self.dirty |= self.written(rule, writes)
+                if self.told:
+                    self.written_before |= states_written(rule, writes)
                 continue
             target = rule.target
             known = by_target.get(id(target))
@@ -96,6 +114,8 @@ class BoxReader:
             boxes.append(RuleBoxes((box,), known[0]))
             if known[1]:
                 self.dirty |= known[1]
+            if self.told:
+                self.written_before |= states_written(rule, writes)
         return boxes
 
     def boxes(
@@ -158,10 +178,7 @@ class BoxReader:
 
     def written(self, rule: Rule, writes: dict[str, frozenset[Metadata]]) -> frozenset[Field]:
         """The fields that the rule may write before a packet reaches the next one."""
-        target = rule.target
-        states = rule.writes
-        if target is not None and target.kind is Kind.JUMP:
-            states |= writes.get(target.name, frozenset())
+        states = states_written(rule, writes)
         return frozenset(field for state in states for field in FIELDS_WRITTEN.get(state, ()))
 
     def decides(self, rule: Rule) -> bool:
@@ -172,11 +189,11 @@ class BoxReader:
         """Whether no packet that the rule matches reaches the next rule of its chain."""
         return rule.leaves or rule.enters in self.deciding
 
-    def plain_box(self, rule: Rule) -> dict[Field, tuple[int, int]] | None:
+    def plain_box(self, rule: Rule) -> dict[Dimension, tuple[int, int]] | None:
         """The box of a rule whose matches each test one interval of their fields; None for other rules."""
         if self.dirty or self.malformed is Malformed.EXACT:
             return None
-        box: dict[Field, tuple[int, int]] = {}
+        box: dict[Dimension, tuple[int, int]] = {}
         may_drop = False
         for match in rule.matches:
             known = self._plain.get(id(match))
@@ -214,14 +231,19 @@ class BoxReader:
 
     def general_boxes(self, rule: Rule) -> RuleBoxes:
         """The boxes of any rule."""
-        allowed: dict[Field, Values] = {}
+        allowed: dict[Dimension, Values] = {}
         exact = True
         droppers: list[Match] = []  # earlier matches that may have dropped the packet
+        passed_over = False  # whether one of these is not read
         for match in rule.matches:
             if match.role in (Role.NAMED, Role.ONCE):
                 exact = False
                 break
             if self.malformed is Malformed.EXACT and self.may_drop(match):
+                if self.told and match.number is not None and not passed_over:
+                    exact = self.narrow_mark(allowed, match.number) and exact
+                    continue
+                passed_over = True
                 exact = exact and match.role is Role.SPACE and not match.tests and not match.needs
                 continue
             dropping = match.needs > 0 or self.is_broken_chain_dropped_by(match)
@@ -250,11 +272,13 @@ class BoxReader:
             return all(match.role is Role.SPACE for match in droppers)
         return True  # the tree never tests the other fields, or rules test them before any match
 
-    def narrow(self, allowed: dict[Field, Values], match: Match, droppers: Sequence[Match]) -> bool:
+    def narrow(self, allowed: dict[Dimension, Values], match: Match, droppers: Sequence[Match]) -> bool:
         """Intersect *allowed* with the match's tests; whether the result is exactly the match.
 
         The packets that *droppers*, the matches before, drop must stay in the rule's boxes.
         """
+        if self.told and match.number is not None and not droppers:
+            return self.narrow_mark(allowed, match.number)
         exact = match.role is Role.SPACE
         if (
             match.needs
@@ -278,8 +302,16 @@ class BoxReader:
                 exact = self.add(allowed, test.field, test.values) and exact
         return exact
 
+    def narrow_mark(self, allowed: dict[Dimension, Values], fact: Fact) -> bool:
+        """As `narrow`, of a match that compares a number of the packet."""
+        for bits in self.told:
+            interval = bits.interval(fact)
+            if interval is not None and not is_changed(bits, self.written_before):
+                return self.add(allowed, bits, Values.of(interval)) and bits.tells(fact)
+        return False
+
     @staticmethod
-    def add(allowed: dict[Field, Values], field: Field, values: Values) -> bool:
+    def add(allowed: dict[Dimension, Values], field: Dimension, values: Values) -> bool:
         """Narrow *field*.  A rule that can never match keeps its box, because it may still drop or count."""
         narrowed = allowed[field].intersect(values) if field in allowed else values
         if not narrowed:
@@ -287,10 +319,12 @@ class BoxReader:
         allowed[field] = narrowed
         return True
 
-    def split(self, allowed: dict[Field, Values]) -> tuple[tuple[dict[Field, tuple[int, int]], ...], bool]:
+    def split(
+        self, allowed: dict[Dimension, Values]
+    ) -> tuple[tuple[dict[Dimension, tuple[int, int]], ...], bool]:
         """The product of the intervals as boxes, hulls where there are too many; whether it has no hulls."""
         fields = sorted(allowed, key=lambda field: len(allowed[field].pairs))
-        pairs: dict[Field, tuple[tuple[int, int], ...]] = {}
+        pairs: dict[Dimension, tuple[tuple[int, int], ...]] = {}
         count, whole = 1, True
         for field in fields:
             intervals = allowed[field].pairs
@@ -308,8 +342,10 @@ class BoxReader:
 _PORTS = (Field.PROTO, tuple(sorted(PORT_PROTOCOLS)))
 
 
-def axis(field: Field, family: Family) -> Axis:
+def axis(field: Dimension, family: Family) -> Axis:
     """The axis of *field*: its width, and how a tree may cut it."""
+    if isinstance(field, MarkBits):
+        return Axis(field, field.bits, False, Cut.PREFIX, negatable=field.is_of_all)
     v4 = family is Family.IPV4
     cuts: dict[Field, Axis] = {
         Field.SRC: Axis(Field.SRC, 32 if v4 else 128, False, Cut.PREFIX),
@@ -344,13 +380,15 @@ def as_boxes(rules: Sequence[RuleBoxes], family: Family, weights: Sequence[float
     return Boxes(axes, low, high, owner, [rule.final for rule in rules], weights)
 
 
-def _axes(used: Collection[Field], family: Family) -> list[Axis]:
-    """An axis for each used field; one whose required field is no axis cannot be cut."""
+def _axes(used: Collection[Dimension], family: Family) -> list[Axis]:
+    """An axis for each used field, and for marks; one whose required field is no axis cannot be cut."""
+    marks = sorted(each for each in used if isinstance(each, MarkBits))
+    fields: list[Dimension] = [*(each for each in Field if each in used), *marks]
     return [
         Axis(each.field, each.bits, each.optional, Cut.NONE)
         if each.requires and each.requires[0] not in used
         else each
-        for each in (axis(field, family) for field in Field if field in used)
+        for each in (axis(field, family) for field in fields)
     ]
 
 

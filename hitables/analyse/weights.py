@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hitables.errors import HitablesError
+from hitables.ir.fields import Field
 from hitables.ir.program import Program
 
 from .boxes import Axis, Words
@@ -36,6 +37,7 @@ class Packets:
         """Points [packets, axes, 2]; a field that a packet lacks is "none", or 0 where it is not optional."""
         points = np.zeros((len(self.words), len(axes), 2), np.uint64)
         for at, axis in enumerate(axes):
+            assert isinstance(axis.field, Field), "no mark is recorded of packets"
             has = (self.present >> np.uint16(axis.field) & np.uint16(1)).astype(bool)
             points[has, at] = self.words[has, axis.field]
             points[has, at, 1] += np.uint64(axis.optional)

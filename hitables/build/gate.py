@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..analyse.boxes import Axis, Boxes, Cut, to_words
+from ..analyse.mark_bits import Dimension
 from ..core.trees import EDGE, NODE, NodeKind
 from .tree import Tree
 
@@ -56,7 +57,7 @@ def _negated(axis: Axis) -> bool:
 def _tests(boxes: Boxes, max_nesting: int) -> list[tuple[int, Interval]]:
     """Axes, and the coordinates that hold the boxes of all rules."""
     tests: list[tuple[int, Interval]] = []
-    known: dict[int, Interval] = {}  # by field
+    known: dict[Dimension, Interval] = {}  # by field
     nesting = 1  # the leaf without rules is a chain for packets that are turned away
     for at, axis in enumerate(boxes.axes):
         interval = _testable(axis, boxes, at)

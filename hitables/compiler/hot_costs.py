@@ -93,6 +93,7 @@ def batch_of(points: Words, axes: Sequence[Axis], family: Family) -> PacketBatch
     rows["present"] = sum(1 << field for field in _ALWAYS)
     for at, axis in enumerate(axes):
         words, field = points[:, at], axis.field
+        assert isinstance(field, Field), "no mark is recorded of packets"
         has: npt.NDArray[np.bool_] = np.ones(len(points), bool)
         if axis.optional:
             has = np.any(words, axis=1)

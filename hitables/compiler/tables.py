@@ -22,6 +22,7 @@ import numpy.typing as npt
 from ..analyse.boxes import Reorder
 from ..analyse.callgraph import deciding, graph, writes
 from ..analyse.levels import Levels, shares
+from ..analyse.mark_bits import head_that_writes
 from ..analyse.redundancy import WHY_TEXT, Why, simplify
 from ..analyse.reorderable import reorderability
 from ..analyse.rule_boxes import BoxReader
@@ -347,7 +348,11 @@ class TableCompiler:
         Packets of connections, most of the usual traffic, read no tree in front of the rule for them.
         """
         names, head = self.names.count, self.head(listed)
-        if head and not listed.arrangement and repeated(listed.chain.rules, head - 1):
+        if (
+            0 < head == self.established(listed)
+            and not listed.arrangement
+            and repeated(listed.chain.rules, head - 1)
+        ):
             # Groups have that rule in front, and leave out those that repeat it.
             plan = self.plan_behind(listed, 0)
             if isinstance(plan, str) or plan.in_groups:
@@ -356,7 +361,15 @@ class TableCompiler:
         return self.plan_behind(listed, head)
 
     def head(self, listed: List) -> int:
-        """How many rules in front packets of connections read, which are most where no traffic is given."""
+        """How many rules stay in front of the tree.
+
+        Packets of connections read them, which are most where no traffic is given; or they change marks that
+        the tree is to test.
+        """
+        return max(self.established(listed), head_that_writes(listed.chain.rules, self.writes))
+
+    def established(self, listed: List) -> int:
+        """Of `head`: those in front that packets of connections read."""
         return established_head(listed.chain.rules) if self.options.traffic is None else 0
 
     def plan_behind(self, listed: List, head: int) -> Plan | str:
@@ -469,7 +482,13 @@ class TableCompiler:
 
     def box_reader(self) -> BoxReader:
         nft = self.options.backend != "legacy"
-        return BoxReader(self.family, nft=nft, malformed=self.options.malformed, deciding=self.deciding)
+        return BoxReader(
+            self.family,
+            nft=nft,
+            malformed=self.options.malformed,
+            deciding=self.deciding,
+            marks=not self.options.hot,  # recorded packets have no mark
+        )
 
     def run(self) -> tuple[Table, dict[tuple[str, str], str]]:
         """The compiled table, and the chain that each new chain was made for."""

@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..analyse.boxes import LENGTHS, Axis, Cut, Prices
+from ..analyse.mark_bits import Dimension, MarkBits
+from ..ir.fact import Fact
 from ..ir.fields import BRIDGE_PORTS, Family, Field
 from ..ir.packet import Backend
 from ..ir.rule import Match, Rule
@@ -140,7 +142,7 @@ def _tests_of(axes: tuple[Axis, ...], figures: Figures, backend: Backend, family
 
 def _in_order(axes: Sequence[Axis], backend: Backend) -> list[int]:
     first = _ORDER[backend]
-    place = {field: at for at, field in enumerate(first)}
+    place: dict[Dimension, int] = {field: at for at, field in enumerate(first)}
     return sorted(range(len(axes)), key=lambda at: (place.get(axes[at].field, len(first)), at))
 
 
@@ -148,6 +150,9 @@ def _tests(axis: Axis, figures: Figures, backend: Backend, family: Family) -> li
     """The cost of a test of the axis by the length of its prefix, or by whether it is for several values."""
     if axis.cut is Cut.NONE:
         return []
+    if isinstance(axis.field, MarkBits):
+        cost = figures.test(f"-m {axis.field.attribute}")
+        return [(length, cost) for length in range(axis.bits + 1)]
     if axis.cut is Cut.PREFIX:
         return [
             (length, figures.test(test_kinds.address(length, backend, family)))
@@ -189,8 +194,14 @@ def _rules(priced: Priced, figures: Figures, backend: Backend) -> tuple[Floats, 
     return missed.reshape(rules, width), holds.reshape(rules, width), rest
 
 
+def _limits(fact: Fact, field: Dimension) -> bool:
+    return isinstance(field, MarkBits) and field.interval(fact) is not None
+
+
 def _shape(match: Match) -> Hashable:
     """Equal for matches of equal cost: an address counts by its length, ports by whether they are one."""
+    if match.number is not None:
+        return match.name, match.key
     if match.name or len(match.tests) != 1:
         tests = tuple(
             (field, values.pairs if _may_exclude_one(values.pairs) else _is_one(values.pairs))
@@ -211,7 +222,7 @@ def _may_exclude_one(pairs: tuple[tuple[int, int], ...]) -> bool:
 
 
 def _match(
-    match: Match, place: dict[Field, int], figures: Figures, backend: Backend, family: Family
+    match: Match, place: dict[Dimension, int], figures: Figures, backend: Backend, family: Family
 ) -> tuple[list[tuple[int, float, float]], float]:
     """Of a match: each tested axis with the costs of failing and holding; and the cost of its other tests."""
     tests: list[tuple[int, float, float]] = []
@@ -222,6 +233,8 @@ def _match(
             continue
         cost = figures.test(kind)
         axes = sorted({place[test.field] for test in part.tests if test.field in place})
+        if part.number is not None:
+            axes += [at for field, at in place.items() if _limits(part.number, field)]
         if not axes:
             rest += cost.holds
         # A match of several fields is evaluated once.

@@ -120,6 +120,7 @@ class _RunWriter(ChainWriter):
         todo = [(0, len(children) - 1, here)]
 
         def test(low_edge: int, high_edge: int) -> tuple[Match, ...]:
+            assert isinstance(search.axis.field, Field), "the paper knows no marks"
             return self.test(search.axis.field, *search.values(low_edge, high_edge), search.protocol)
 
         def side(start: int, end: int) -> OpenChain:

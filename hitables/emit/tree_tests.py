@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 from functools import cache
 
+from ..analyse.mark_bits import EVERY_BIT, Dimension, MarkBits
 from ..ir.fields import DCCP, ICMP, ICMPV6, SCTP, TCP, UDP, Family, Field, interface_name, top
 from ..ir.rule import Match
 from ..parse.part_meaning import extension_match, header_match, plain_address
@@ -74,14 +75,23 @@ def _icmp(low: int, high: int, family: Family) -> str:
     return str(low >> 8)
 
 
+def _mark(bits: MarkBits, low: int, high: int) -> str:
+    """VALUE/MASK, as iptables-save prints it."""
+    assert low & (high - low) == 0 and (high - low) & (high - low + 1) == 0, "a cut that is not a prefix"
+    mask = bits.spread((1 << bits.bits) - 1 & ~(high - low))
+    return f"{bits.spread(low):#x}" + ("" if mask == EVERY_BIT else f"/{mask:#x}")
+
+
 def test_words(
-    field: Field, low: int, high: int, negated: bool, protocol: int | None, family: Family
+    field: Dimension, low: int, high: int, negated: bool, protocol: int | None, family: Family
 ) -> tuple[str, ...]:
     """The words of the test "*field* is in low..high" (or, *negated*, is not).
 
     *protocol* is the packet's, known from the path; ports and ICMP types need it.
     """
     bang = ("!",) if negated else ()
+    if isinstance(field, MarkBits):
+        return ("-m", field.attribute, *bang, "--mark", _mark(field, low, high))
     if field in (Field.SRC, Field.DST):
         return (*bang, _FLAG[field], prefix(low, high, family))
     if field is Field.PROTO:

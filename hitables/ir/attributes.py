@@ -23,12 +23,14 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from .fact import Assignment, Fact, ordinary
 from .intervals import Values
 
-MOST_CELLS = 4096
+MOST_CELLS = 4096  # or twice as many as there are cubes
 MOST_MADE = 64  # assignments that follow from those of the rules, one after the other
-MOST_HELD = 1 << 22  # facts that are held against cells
+MOST_HELD = 1 << 16  # values for which it is looked up what assignments make of them
 Cube = tuple[int, int]  # value, and the bits that must have it
 Made = tuple[int, int]  # bits that are kept, then bits that are flipped
 
@@ -78,7 +80,7 @@ def before_made(made: Sequence[int], ends: Sequence[int]) -> tuple[int, ...]:
         is_wanted = any(low <= made[0] <= high for low, high in zip(ends[::2], ends[1::2], strict=True))
         return (0, len(made) - 1) if is_wanted else ()
     wanted = {cell for low, high in zip(ends[::2], ends[1::2], strict=True) for cell in range(low, high + 1)}
-    return _runs([cell in wanted for cell in made])
+    return _runs_of(at for at, cell in enumerate(made) if cell in wanted)
 
 
 def made_of_all(made: Sequence[int], count: int) -> Sequence[int]:
@@ -239,46 +241,72 @@ def _cut_by_cubes(
     *in_row*: what *making* makes one after the other, as `_in_row`; cells differ if they differ after that.
     """
     cubes: list[Cube] = []
-    of_fact: list[int] = []  # by fact, after each of *in_row*: its cubes, as bits
-    for made in in_row:
-        for fact in facts:
+    asked: list[int] = []  # by cube: the number of the fact, after one of *in_row*, of which it is a part
+    for turn, made in enumerate(in_row):
+        for at, fact in enumerate(facts):
             own = list(_cubes_before(_cubes(fact), *made))
-            of_fact.append((1 << len(own)) - 1 << len(cubes))
+            asked += [len(facts) * turn + at] * len(own)
             cubes += own
-    alive = {(1 << len(cubes)) - 1: 0}  # sets of cubes that may hold: the bits that lead to them
-    for bit in (1 << at for at in reversed(range(mask.bit_length())) if mask >> at & 1):
-        zero = sum(1 << at for at, (value, bits) in enumerate(cubes) if not bits & bit or not value & bit)
-        one = sum(1 << at for at, (value, bits) in enumerate(cubes) if not bits & bit or value & bit)
+    most = max(MOST_CELLS, 2 * len(cubes))  # of cubes within each other there are about as many cells
+    steps = [
+        (bit, _set_of(cubes, bit, 0), _set_of(cubes, bit, bit))
+        for bit in (1 << at for at in reversed(range(mask.bit_length())) if mask >> at & 1)
+    ]
+    everything = (1 << len(cubes)) - 1
+    alive = {everything: 0}  # sets of cubes that may hold: the bits that lead to them
+    for bit, zero, one in steps:
         after: dict[int, int] = {}
         for each, value in alive.items():
             after.setdefault(each & zero, value)
             after.setdefault(each & one, value | bit)
         alive = after
-        if len(alive) > MOST_CELLS:
+        if len(alive) > most:
             return None
-    cells: dict[tuple[bool, ...], int] = {}
+    owner = np.array(asked, np.int64)
+
+    def truth(held: int) -> tuple[int, ...]:
+        """The numbers of the facts that hold where these cubes do."""
+        octets = np.frombuffer(held.to_bytes(len(cubes) // 8 + 1, "little"), np.uint8)
+        return tuple(np.unique(owner[np.flatnonzero(np.unpackbits(octets, bitorder="little"))]).tolist())
+
+    number: dict[tuple[int, ...], int] = {}
+    values: list[int] = []
+    held_in: list[list[int]] = [[] for _ in range(len(facts) * len(in_row))]  # by fact: its cells
     for each, value in alive.items():
-        cells.setdefault(tuple(bool(each & own) for own in of_fact), value)
-    truths = list(cells)
-    holds = {fact: _runs([row[at] for row in truths]) for at, fact in enumerate(facts)}
-    if sum(len(cells) if each.keep & mask else 1 for each in making) * len(of_fact) > MOST_HELD:
+        held = truth(each)
+        if held in number:
+            continue
+        for fact_number in held:
+            held_in[fact_number].append(len(values))
+        number[held] = len(values)
+        values.append(value)
+    if sum(len(values) if each.keep & mask else 1 for each in making) > MOST_HELD:
         return None
-    number = {truth: at for at, truth in enumerate(truths)}
 
     def cell_of(value: int) -> int:
-        return number[tuple(fact.holds(value & keep ^ flip) for keep, flip in in_row for fact in facts)]
+        held = everything
+        for bit, zero, one in steps:
+            held &= one if value & bit else zero
+        return number[truth(held)]
 
     made_of = {
-        each: tuple(cell_of(each.of(value)) for value in (cells.values() if each.keep & mask else (0,)))
+        each: tuple(cell_of(each.of(value)) for value in (values if each.keep & mask else (0,)))
         for each in making
     }
     behind = tuple(
-        (fact, made, _runs([row[len(facts) * turn + at] for row in truths]))
+        (fact, made, _runs_of(held_in[len(facts) * turn + at]))
         for turn, made in enumerate(in_row)
         for at, fact in enumerate(facts)
         if turn
     )
-    return Attribute(name, mask, tuple(cells.values()), holds, cell_of(ordinary(name)), made_of, behind)
+    holds = {fact: _runs_of(held_in[at]) for at, fact in enumerate(facts)}
+    return Attribute(name, mask, tuple(values), holds, cell_of(ordinary(name)), made_of, behind)
+
+
+def _set_of(cubes: Sequence[Cube], bit: int, wanted: int) -> int:
+    """The cubes whose values may have *bit* as *wanted*, as bits."""
+    fits = ("1" if not bits & bit or value & bit == wanted else "0" for value, bits in reversed(cubes))
+    return int("".join(fits) or "0", 2)
 
 
 def _cubes_before(cubes: Iterable[Cube], keep: int, flip: int) -> Iterable[Cube]:
@@ -337,13 +365,14 @@ def _cubes(fact: Fact) -> Iterable[Cube]:
             low += size
 
 
-def _runs(row: list[bool]) -> tuple[int, ...]:
+def _runs_of(numbers: Iterable[int]) -> tuple[int, ...]:
+    """Ascending *numbers* as low, high, low, high, ...."""
     ends: list[int] = []
-    for at, holds in enumerate(row):
-        if holds and ends and ends[-1] == at - 1:
-            ends[-1] = at
-        elif holds:
-            ends += (at, at)
+    for number in numbers:
+        if ends and ends[-1] == number - 1:
+            ends[-1] = number
+        else:
+            ends += (number, number)
     return tuple(ends)
 
 

@@ -413,6 +413,8 @@ class _Reader:
 
     def note(self, mistake: ParseError) -> None:
         """Add a mistake to those that are told at the end, unless it shows that the text is no rule set."""
+        if any(mistake is known for known in self.mistakes):
+            raise mistake  # it tells of all of them already
         if not self.mistakes:
             self.refuse_other_formats()
         self.mistakes.append(mistake)

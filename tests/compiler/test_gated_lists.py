@@ -13,7 +13,7 @@ pytestmark = pytest.mark.engine
 LISTS = {
     "strings": "-p udp -m udp --dport 53 -m string --string d{n}.example --algo bm --to 65535 -j DROP",
     "ipsets": "-i eth0 -m set --match-set s{n} src -j DROP",
-    "marks": "-s 10.0.0.0/8 -m mark --mark {n} -j ACCEPT",
+    "original destinations": "-i eth1 -m conntrack --ctorigdst 192.0.2.{n} -j ACCEPT",
     "limits": "-p tcp -m tcp --dport 22 -m limit --limit {n}/hour -j LOG",
 }
 

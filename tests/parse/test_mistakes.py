@@ -140,3 +140,9 @@ def test_the_scheme_of_the_paper_refuses_names_too() -> None:
     text = "*filter\n-A INPUT -j ACCEPT\nCOMMIT\n"
     done = run("compile", "--scheme", "paper", "--chain", "NOPE", text=text, status=2)
     assert "there is no chain NOPE" in done.stderr
+
+
+def test_each_of_hundreds_of_mistakes_in_the_scopes_of_rules_is_told_once() -> None:
+    line = "-A PREROUTING -m mark --mark {} -j CLASSIFY --set-class 1:1\n"
+    text = "*mangle\n:PREROUTING ACCEPT\n" + "".join(line.format(n) for n in range(300)) + "COMMIT\n"
+    assert lines_of(mistakes(text)) == list(range(3, 3 + MISTAKES))

@@ -1,0 +1,45 @@
+"""What the rules of a list may write: states that matches read (ir/rule.py, Metadata)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain as row
+from operator import attrgetter
+
+from ..ir.rule import Kind, Match, Metadata, Rule
+
+
+def states_written(rule: Rule, writes: Mapping[str, frozenset[Metadata]]) -> frozenset[Metadata]:
+    """What the rule, and the user chain that it jumps to, may write before a packet reaches the next rule.
+
+    *writes*: by user chain (callgraph.writes).
+    """
+    target = rule.target
+    called = target.name if target is not None and target.kind is Kind.JUMP else ""
+    return rule.writes | writes.get(called, frozenset())
+
+
+def written_in(rules: Sequence[Rule], writes: Mapping[str, frozenset[Metadata]]) -> frozenset[Metadata]:
+    """What the rules, and the user chains that they jump to, may write."""
+    return written_by(matches_of(rules), one_per_target(rules).values(), writes)
+
+
+def matches_of(rules: Sequence[Rule]) -> dict[int, Match]:
+    """The matches of *rules* by id.  Rules share equal matches, so each need be looked at once."""
+    matches = list(row.from_iterable(map(attrgetter("matches"), rules)))
+    return dict(zip(map(id, matches), matches, strict=True))
+
+
+def one_per_target(rules: Sequence[Rule]) -> dict[int, Rule]:
+    """One rule for each target, by its id: it matches everything."""
+    return {id(target): Rule((), target) for target in map(attrgetter("target"), rules)}
+
+
+def written_by(
+    matches: Mapping[int, Match], by_target: Iterable[Rule], writes: Mapping[str, frozenset[Metadata]]
+) -> frozenset[Metadata]:
+    written = {state for match in matches.values() if match.writes for state in match.writes}
+    for rule in by_target:
+        written |= rule.writes
+        written |= writes.get(rule.enters or "", frozenset())
+    return frozenset(written)
