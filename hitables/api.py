@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack
 
@@ -38,6 +39,8 @@ IPVersion: TypeAlias = Family | Literal[4, 6]
 Progress: TypeAlias = Callable[[str], None]
 
 SMALLEST_MEMORY = 1 << 20  # bytes; less than that is too little for any proof
+LARGEST_MEMORY = 1 << 62
+LONGEST = 1e9  # seconds
 
 
 def _ignore(stage: str) -> None:
@@ -68,6 +71,8 @@ def read_file(path: str | os.PathLike[str], *, family: IPVersion | None = None) 
     from .files import read_text
 
     name = os.fspath(path)
+    if not isinstance(name, str) or "\0" in name:
+        raise InvalidOption(f"a path is a text without NUL, not {name!r}")
     return read(read_text(name), family=family, name=name)
 
 
@@ -75,6 +80,8 @@ def write(program: Program) -> str:
     """*program* as iptables-save text."""
     from .emit import text
 
+    if not isinstance(program, Program):
+        raise InvalidOption(f"write takes a Program, not {type(program).__name__}")
     return text.write(program)
 
 
@@ -177,11 +184,11 @@ def _compiled(
     from .analyse.weights import counted
     from .compiler.options import LEAF_SIZE, PAPER_CHOICES, Options, check_paper_choice
     from .compiler.pipeline import compile_program, compile_text
-    from .costs import profile
 
     unknown = options.keys() - CompileOptions.__annotations__.keys()
     if unknown:
         raise InvalidOption(f"compile has no option {', '.join(sorted(unknown))}")
+    _check_numbers(options)
     scheme = options.get("scheme", "tree")
     paper = {name: str(options.get(name, words[0])) for name, words in PAPER_CHOICES.items()}
     for each, word in paper.items():
@@ -200,7 +207,7 @@ def _compiled(
         max_expansion=options.get("max_expansion", 4.0),
         max_depth=options.get("max_depth"),
         effort=options.get("effort", "normal"),
-        costs=profile.read(costs, "costs") if isinstance(costs, str) else costs,
+        costs=_costs(costs),
         unequal_cuts=paper["cuts"] == "unequal",
         dispatch=paper["dispatch"],
         runs=paper["runs"],
@@ -211,7 +218,7 @@ def _compiled(
         hot=options.get("hot", 0),
         leave=_patterns(options.get("leave", ())),
     )
-    _check_rules(rules)
+    _check_rules(rules, family)
     weigh = None if scheme == "paper" or options.get("uniform") else counted
     if isinstance(rules, Program):
         return compile_program(
@@ -272,6 +279,8 @@ def check(
     """
     from . import compare
 
+    if isinstance(names, str) or [type(each) for each in names] != [str, str]:
+        raise InvalidOption(f"names: the names of two sources, not {names!r}")
     question = _question(backend, malformed, equivalence, tables, chains, timeout, max_memory)
     drawn = {key: value for key, value in (("packets", packets), ("seed", seed)) if value is not None}
     if engine not in compare.ENGINES:
@@ -375,8 +384,11 @@ def trace(
 
     program = _program(rules, family, name)
     (read_as,) = backends_of(_one_backend(backend))
+    told: tuple[str, str] | None = None
     if isinstance(packet, str):
         parsed = read_packet(packet, program.family)
+        # A packet that names no table may be sent to any.
+        told = parsed.table if re.search(r"\btable=", packet) else table or parsed.table, parsed.chain
         packet, table, chain = parsed.packet, table or parsed.table, chain or parsed.chain
     if not isinstance(packet, Packet):
         raise InvalidOption(f"a packet is a text or a Packet, not {type(packet).__name__}")
@@ -387,6 +399,10 @@ def trace(
         raise UnknownName(f"{program.name}: there is no table {table}")
     if chain not in program.table(table):
         raise UnknownName(f"{program.name}: table {table} has no chain {chain}")
+    if told is not None and told != (table, chain):
+        raise InvalidOption(
+            f"table {table}, chain {chain}: the packet is for table {told[0]}, chain {told[1]}"
+        )
     return run(with_open_policies(program.table(table)), chain, packet, read_as)
 
 
@@ -402,10 +418,10 @@ def stats(
 
     *costs*: a profile of `hitables calibrate` as its JSON text; the shipped one when left out.
     """
-    from .costs import profile
+    from .costs.profile import default
     from .costs.stats import profile as chain_statistics
 
-    figures = profile.read(costs, "costs") if isinstance(costs, str) else costs or profile.default()
+    figures = _costs(costs) or default()
     (read_as,) = backends_of(_one_backend(backend))
     return chain_statistics(_program(rules, family, name), read_as, figures)
 
@@ -413,13 +429,36 @@ def stats(
 # ---- arguments ----
 
 
-def _check_rules(rules: object) -> None:
+def _check_rules(rules: object, family: IPVersion | None) -> None:
     if not isinstance(rules, str | Program):
         raise InvalidOption(f"a rule set is a text or a Program, not {type(rules).__name__}")
+    if isinstance(rules, Program) and _family(family) not in (None, rules.family):
+        raise InvalidOption(f"family {family}: the rule set is of IPv{int(rules.family)}")
+
+
+_WHOLE, _REAL = ("leaf_size", "min_length", "max_depth", "hot"), ("spfac", "max_expansion")
+
+
+def _check_numbers(options: CompileOptions) -> None:
+    for name, value in options.items():
+        if name in _WHOLE and value is not None and type(value) is not int:
+            raise InvalidOption(f"{name} is a whole number, not {value!r}")
+        if name in _REAL and not (isinstance(value, int | float) and math.isfinite(value)):
+            raise InvalidOption(f"{name} is a number, not {value!r}")
+
+
+def _costs(costs: Costs | str | None) -> Costs | None:
+    from .costs import profile
+
+    if isinstance(costs, str):
+        return profile.read(costs, "costs")
+    if costs is not None and not isinstance(costs, profile.Costs):
+        raise InvalidOption(f"costs: a profile or its JSON text, not {type(costs).__name__}")
+    return costs
 
 
 def _program(rules: Rules, family: IPVersion | None, name: str) -> Program:
-    _check_rules(rules)
+    _check_rules(rules, family)
     return rules if isinstance(rules, Program) else read(rules, family=family, name=name)
 
 
@@ -454,13 +493,15 @@ def _check_budget(timeout: float | None, max_memory: int | None) -> None:
     if timeout is not None:
         if not isinstance(timeout, int | float):
             raise InvalidOption(f"a timeout is a number of seconds, not {timeout!r}")
-        if not (timeout > 0 and math.isfinite(timeout)):
-            raise InvalidOption(f"a timeout of {timeout} is not above 0 seconds")
+        if not 0 < timeout <= LONGEST:
+            raise InvalidOption(f"a timeout of {timeout} is not above 0 seconds, or above {LONGEST:.0f}")
     if max_memory is not None:
         if not isinstance(max_memory, int):
             raise InvalidOption(f"max_memory is a number of bytes, not {max_memory!r}")
-        if max_memory < SMALLEST_MEMORY:
-            raise InvalidOption(f"a max_memory of {max_memory} is below {SMALLEST_MEMORY} bytes")
+        if not SMALLEST_MEMORY <= max_memory <= LARGEST_MEMORY:
+            raise InvalidOption(
+                f"a max_memory of {max_memory} is below {SMALLEST_MEMORY} bytes, or above {LARGEST_MEMORY}"
+            )
 
 
 def _question(

@@ -20,6 +20,8 @@ from .errors import FileError
 
 # About 1.3 million rules.  Reading takes some thirty bytes of memory per byte of text.
 LARGEST = 128 << 20
+# That are followed from a path, as in the kernel.
+MOST_LINKS = 40
 
 
 def trouble(name: str, error: OSError) -> FileError:
@@ -92,7 +94,8 @@ class _Unpacked(gzip.GzipFile):
 def write_text(path: str, text: str) -> None:
     """Write *path* ("-": standard output) through a temporary file beside it.
 
-    A reader sees the old file or the new one, never a part; on an error the old one stays.
+    To standard output, an open file (/dev/stdout, /dev/fd/63) or a device it is written as it is.  Of another
+    file a reader sees the old one or the new one, never a part; on an error the old one stays.
     """
     write_texts([(path, text)])
 
@@ -100,11 +103,12 @@ def write_text(path: str, text: str) -> None:
 def write_chunks(path: str, chunks: Iterable[bytes | memoryview]) -> None:
     """Write *chunks* one after another to *path* as `write_text` does, without holding them at once.
 
-    To standard output, or a device, each is written as it comes.
+    To standard output, an open file or a device, each is written as it comes.
     """
-    if path == "-":
+    stream = descriptor(path)
+    if stream is not None:
         for chunk in chunks:
-            _print(bytes(chunk))
+            _print(bytes(chunk), stream, path)
         return
     target = Path(os.path.realpath(path))
     temporary = ""
@@ -157,8 +161,9 @@ def write_texts(texts: Iterable[tuple[str, str]]) -> None:
 
 def _prepared(path: str, data: bytes, temporaries: list[str]) -> Callable[[], None]:
     """Do all steps that may fail for lack of space, which can be undone; the result is the last step."""
-    if path == "-":
-        return lambda: _print(data)
+    stream = descriptor(path)
+    if stream is not None:
+        return lambda: _print(data, stream, path)
     target = Path(os.path.realpath(path))
     mode = _mode(target)
 
@@ -204,15 +209,36 @@ def _new_mode(mode: int | None) -> int:
     return stat.S_IMODE(mode) if mode is not None else 0o666 & ~umask
 
 
-def _print(data: bytes) -> None:
-    if sys.stdout is None:
-        raise FileError("standard output: it is closed")
+def descriptor(path: str) -> int | None:
+    """The open file of this process that *path* means (-, /dev/stdout, /dev/fd/63); None: it names a file."""
+    if path == "-":
+        return 1
+    own = os.path.realpath("/proc/self/fd")
+    for _ in range(MOST_LINKS):
+        folder, name = os.path.realpath(os.path.dirname(path) or "."), os.path.basename(path)
+        if folder == own and name.isdecimal():
+            return int(name)
+        path = os.path.join(folder, name)
+        if not os.path.islink(path):
+            return None
+        path = os.path.join(folder, os.readlink(path))
+    return None
+
+
+def _print(data: bytes, stream: int, path: str) -> None:
+    """Write to an open file, behind what it has."""
     try:
-        sys.stdout.flush()
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
+        if stream == 1:
+            if sys.stdout is None:
+                raise FileError("standard output: it is closed")
+            sys.stdout.flush()
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+            return
+        with open(stream, "wb", closefd=False) as file:
+            file.write(data)
     except OSError as error:
-        raise trouble("standard output", error) from None
+        raise trouble("standard output" if path == "-" else path, error) from None
 
 
 def check_outputs(outputs: Mapping[str, str | None], inputs: Mapping[str, str | None]) -> None:
@@ -249,12 +275,13 @@ def _identities(path: str | None, stream: int) -> list[object]:
     """Keys that are equal for two paths of one file: the file itself, or the name that it will have."""
     if path is None:
         return []
+    is_stream = path == "-" or descriptor(path) == stream
     try:
-        status = os.fstat(stream) if path == "-" else os.stat(path)
+        status = os.fstat(stream) if is_stream else os.stat(path)
     except OSError:
-        return [(stream, "-")] if path == "-" else [os.path.realpath(path)]
+        return [(stream, "-")] if is_stream else [os.path.realpath(path)]
     if not stat.S_ISREG(status.st_mode):
         # Standard output takes one text; /dev/null takes any number.
-        return [(stream, "-")] if path == "-" else []
+        return [(stream, "-")] if is_stream else []
     own: list[object] = [(status.st_dev, status.st_ino)]
-    return [*own, (stream, "-")] if path == "-" else own
+    return [*own, (stream, "-")] if is_stream else own

@@ -250,9 +250,13 @@ main() {
             MODE=try
             try_all
             ;;
-        *)
+        '')
             MODE=boot
             boot
+            ;;
+        *)
+            echo "hitables: load takes --try, or nothing: then it loads the rules as at boot" >&2
+            exit 2
             ;;
     esac
 }

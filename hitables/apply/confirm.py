@@ -154,14 +154,19 @@ def roll_back(
                 f"iptables-{now.record.backend}: packets would pass both; apply the file of {wanted} with "
                 f"--backend {now.record.backend} instead"
             )
-        notes = bring_back(store, then, now, everything=wanted == current)
-        for (family, table), holder in places(now.record).items():
-            if (family, table) not in places(then.record):
-                store.add_beside(wanted, family, table, holder)
-                notes.append(
-                    f"IPv{int(family)}, table {table}: rule set {wanted} does not have it; it stays as it is"
-                )
-        confirm_record(store, state, wanted)
+        try:
+            notes = bring_back(store, then, now, everything=wanted == current)
+            for (family, table), holder in places(now.record).items():
+                if (family, table) not in places(then.record):
+                    store.add_beside(wanted, family, table, holder)
+                    what = f"IPv{int(family)}, table {table}"
+                    notes.append(f"{what}: rule set {wanted} does not have it; it stays as it is")
+            confirm_record(store, state, wanted)
+        except FileError as error:  # the disk is full: what is recorded as loaded must be loaded
+            bring_back(store, now, then, everything=wanted == current)
+            with contextlib.suppress(FileError):  # what the next boot loads, if that was written
+                confirm_record(store, state, current)
+            raise FileError(f"{error}; rule set {current} is loaded again") from None
         store.log(f"{wanted}: loaded again in place of {current}")
         return wanted, notes
 

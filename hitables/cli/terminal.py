@@ -60,6 +60,15 @@ class Option(click.Option):
         finally:
             self.opts = every
 
+    def handle_parse_result(
+        self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
+    ) -> tuple[Any, list[str]]:
+        """Refuse an empty value: a variable of a script that was not set."""
+        given = opts.get(self.name or "")
+        if not ctx.resilient_parsing and (given == "" or (isinstance(given, list | tuple) and "" in given)):
+            raise click.BadParameter("an empty value; leave the option out if you mean none", ctx, self)
+        return super().handle_parse_result(ctx, opts, args)
+
     def get_error_hint(self, ctx: click.Context | None) -> str:
         """The option's name in an error message: the one that the help shows."""
         shown = [name for name in self.opts if name not in self.aliases]

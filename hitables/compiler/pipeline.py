@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from ..analyse.weights import Weights
@@ -74,6 +74,10 @@ class Output:
         Made when it is asked for, since it takes as long as printing the rule set.
         """
         return self.map_now()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy in another process has: the map itself in place of what makes it."""
+        return {**self.__dict__, "map_now": partial(dict, self.source_map)}
 
 
 def _ignore(progress: object) -> None:

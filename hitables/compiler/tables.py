@@ -168,7 +168,9 @@ class TableCompiler:
         is_fixed = why == NOT_ASKED or (self.table.name, chain.name) in self.options.unchanged
         if self.options.equivalence == "verdict" and not is_fixed:
             lists = self.simplified(chain)
-            why = why or self.why_not(lists[0].chain)
+            if not why and self.why_not(lists[0].chain):
+                stay = len(lists[0].chain.rules)
+                why = f"short: {stay} of its rules remain, fewer than {self.options.min_length}"
         if not why:
             why = self.grow(chain, lists)
         if why:

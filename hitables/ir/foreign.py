@@ -16,7 +16,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from ..errors import InvalidOption
-from .program import Program, Table
+from .program import BUILT_IN, Program, Table
 from .rule import EVERYTHING, Ends, Kind, Metadata, Rule, Target
 
 # By program: patterns for the names of its chains.
@@ -35,6 +35,8 @@ PRESETS: dict[str, tuple[str, ...]] = {
     "crowdsec": ("CROWDSEC_*", "crowdsec-*"),
 }
 
+_BUILT_IN = dict.fromkeys(name for names in BUILT_IN.values() for name in names)
+
 # What no rule of iptables in table filter changes.
 _FIXED_IN_FILTER = frozenset({Metadata.CT, Metadata.ADDRESSES, Metadata.PAYLOAD, Metadata.META})
 
@@ -42,10 +44,19 @@ _FIXED_IN_FILTER = frozenset({Metadata.CT, Metadata.ADDRESSES, Metadata.PAYLOAD,
 def patterns_of(words: Iterable[str]) -> tuple[str, ...]:
     """The patterns that *words* of --leave stand for: a preset for its own, other words for themselves.
 
-    InvalidOption for several in one word.
+    InvalidOption for several in one word, and for a pattern of built-in chains, which are no other program's.
     """
     words = tuple(words)
     for word in words:
+        if not isinstance(word, str):
+            raise InvalidOption(f"--leave {word!r}: not a name of chains")
+        if not word:
+            raise InvalidOption("--leave: an empty name; name a program or chains, or leave the option out")
+        built_in = next((name for name in _BUILT_IN if fnmatchcase(name, word)), "")
+        if built_in:
+            raise InvalidOption(
+                f"--leave {word}: it matches the built-in chain {built_in}, which is no other program's"
+            )
         parts = word.split(",")
         if len(parts) > 1 and any(part in PRESETS or set(part) & set("*?") for part in parts):
             each = " ".join(f"--leave {part}" for part in parts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from ..ir.meaning import meaning
 from ..ir.program import BUILT_IN
 from ..ir.rule import Kind, Rule
 from ..syntax.extensions import TARGETS
@@ -74,16 +75,11 @@ def edit(
         if number is None and template.command == "-R":
             raise Fault("-R needs a position", template.chain)
         if number is None:
-            looked_for = rules[0]
-            places = [
-                at
-                for at, rule in enumerate(chain.rules)
-                if [m.key for m in rule.matches] == [m.key for m in looked_for.matches]
-                and (rule.target and rule.target.key) == (looked_for.target and looked_for.target.key)
-            ]
-            if not places:
+            looked_for = meaning(rules[0])
+            place_of = (at for at, rule in enumerate(chain.rules, 1) if meaning(rule) == looked_for)
+            number = next(place_of, None)
+            if number is None:
                 raise Fault(f"no such rule in chain {chain.name}", template.chain)
-            number = places[0] + 1
         if not 1 <= number <= count:
             raise Fault(
                 f"position {number} is out of range: chain {chain.name} has {count} rules", template.chain + 1

@@ -9,6 +9,7 @@ Every mistake is a ParseError that names the option.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Callable
 from functools import partial
@@ -44,6 +45,8 @@ def region(
         ("--from", source, Field.SRC, Field.SPORT),
         ("--to", destination, Field.DST, Field.DPORT),
     ):
+        if family is Family.IPV4 and _is_ipv6(text):
+            raise _wrong(option, text, "an address of IPv6, where the rules are of IPv4", "name their file")
         host, service = _parted(text, family)
         if re.fullmatch(r"[\w-]+", host):  # iptables takes 22 for 22.0.0.0
             raise _wrong(option, text, "not an address", f"write :{host} for a port")
@@ -79,6 +82,15 @@ def _parted(text: str, family: Family) -> tuple[str, str]:
         return ("", text[1:]) if re.fullmatch(r":[^:]+", text) else (text, "")
     host, _, service = text.partition(":")
     return host, service
+
+
+def _is_ipv6(text: str) -> bool:
+    """Whether the text is an address of IPv6, with or without brackets, a network or a range of these."""
+    first = text.removeprefix("[").partition("]")[0].partition("-")[0].partition("/")[0]
+    try:
+        return bool(ipaddress.IPv6Address(first))
+    except ValueError:
+        return False
 
 
 def _addresses(text: str, family: Family) -> Values:

@@ -195,6 +195,8 @@ class _Cutter:
         if option.name == "-m":
             if name == LITERAL:
                 raise NeedsWords
+            if not name:
+                raise Fault("-m needs the name of a match", indexes[0])
             name = SAME_MATCH.get(name, name)
             part = Part("match", name, indexes[0], MATCHES.get(name))
             self.matches.append(part)
@@ -287,8 +289,15 @@ class _Cutter:
                 known += part.extension.options
         name = PROTOCOL_MATCH.get(self.protocol() or 0)
         known += MATCHES[name].options if name else []
-        hint = _homes(word) or nearest(word, known)
+        hint = _homes(word) or _apart(word) or nearest(word, known)
         return Fault(f"unknown option {word}", at, hint)
+
+
+def _apart(word: str) -> str:
+    """A hint at a value that is attached to a short option, or is empty behind a long one; or ""."""
+    if re.fullmatch(r"-[iogmc][^-].*", word):
+        return f"write {word[:2]} {word[2:]}"
+    return f'write {word[:-1]} ""' if re.fullmatch(r"--[\w-]+=", word) else ""
 
 
 def _homes(word: str) -> str:

@@ -183,12 +183,15 @@ def protocol(text: str) -> int:
     name = text.lower()
     if name == "all":
         return 0
-    if name in PROTOCOLS:
-        return PROTOCOLS[name]
     try:
-        return socket.getprotobyname(name)
+        found = PROTOCOLS[name] if name in PROTOCOLS else socket.getprotobyname(name)
     except OSError:
         raise ValueError(f"unknown protocol {text!r}") from None
+    if found > 255:
+        raise ValueError(
+            f"protocol {text!r} is number {found}, which no packet has; iptables-nft takes it for {found & 255}"
+        )
+    return found
 
 
 def port(text: str) -> int:

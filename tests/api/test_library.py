@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import gzip
 import importlib
 import inspect
+import math
 import multiprocessing
 import os
 import pickle
@@ -391,3 +393,47 @@ def test_a_difference_can_be_pickled() -> None:
     comparison = hitables.check(OFFICE, OFFICE.replace("DROP", "ACCEPT"))
     copy = pickle.loads(pickle.dumps(comparison))
     assert copy.result is comparison.result and copy.result.value != 0
+
+
+def test_an_output_can_be_sent_to_another_process() -> None:
+    output = hitables.compile(OFFICE)
+    copy = pickle.loads(pickle.dumps(output))
+    assert copy == output and copy.source_map == output.source_map
+    with concurrent.futures.ProcessPoolExecutor(1) as pool:
+        assert pool.submit(hitables.compile, OFFICE).result().text == output.text
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: hitables.check(OFFICE, OFFICE, leave=""), "an empty name"),
+        (lambda: hitables.diff(OFFICE, OFFICE, leave=["docker", ""]), "an empty name"),
+        (lambda: hitables.compile(OFFICE, leave="*"), "matches the built-in chain INPUT"),
+        (lambda: hitables.check(OFFICE, OFFICE, leave=[5]), "not a name of chains"),
+        (lambda: hitables.check(OFFICE, OFFICE, names=("a",)), "names of two sources"),
+        (lambda: hitables.write(OFFICE), "write takes a Program"),
+        (lambda: hitables.compile(OFFICE, costs=5), "a profile or its JSON text"),
+        (lambda: hitables.stats(OFFICE, costs=5), "a profile or its JSON text"),
+        (lambda: hitables.compile(OFFICE, max_memory=2**70), "or above"),
+        (lambda: hitables.check(OFFICE, OFFICE, timeout=10**400), "or above"),
+        (lambda: hitables.compile(OFFICE, min_length=math.nan), "min_length is a whole number"),
+        (lambda: hitables.compile(OFFICE, max_expansion=math.inf), "max_expansion is a number"),
+        (lambda: hitables.read_file("a\0b"), "a text without NUL"),
+        (lambda: hitables.check(hitables.read(OFFICE), OFFICE, family=6), "the rule set is of IPv4"),
+        (
+            lambda: hitables.trace(OFFICE, f"chain=INPUT {PACKET}", chain="FORWARD"),
+            "the packet is for table filter, chain INPUT",
+        ),
+    ],
+)
+def test_arguments_that_contradict_or_mean_nothing_are_refused(call: Any, message: str) -> None:
+    with pytest.raises(hitables.InvalidOption, match=message):
+        call()
+
+
+def test_a_packet_that_names_no_table_may_be_sent_to_any() -> None:
+    rules = f"{OFFICE}*nat\n:POSTROUTING ACCEPT [0:0]\n-A POSTROUTING -s 10.0.0.0/8 -j MASQUERADE\nCOMMIT\n"
+    walk = hitables.trace(rules, f"chain=POSTROUTING {PACKET}", table="nat")
+    assert walk.verdict == "MASQUERADE"
+    with pytest.raises(hitables.InvalidOption, match="the packet is for table filter"):
+        hitables.trace(rules, f"table=filter chain=FORWARD {PACKET}", table="nat", chain="POSTROUTING")

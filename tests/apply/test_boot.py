@@ -405,6 +405,13 @@ def test_the_script_says_which_steps_can_be_loaded_and_loads_none(disk: Disk, bo
     assert plain(booted.save()) == ""
 
 
+@pytest.mark.parametrize("word", ["--dry-run", "--tyr", "--help", "now"])
+def test_a_word_that_the_script_does_not_know_loads_nothing(disk: Disk, booted: Firewall, word: str) -> None:
+    status, said = booted.namespace.call(execute, ["/bin/sh", str(disk.boot / "load"), word])
+    assert status == 2 and "--try" in said
+    assert plain(booted.save()) == ""
+
+
 def test_nothing_is_persisted_before_something_is_confirmed(machine: Machine, tmp_path: Path) -> None:
     with Namespace() as namespace:
         firewall = Firewall(namespace, tmp_path, machine.backend)

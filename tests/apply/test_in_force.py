@@ -337,3 +337,28 @@ def test_a_state_that_is_away_for_a_while_does_not_stop_the_guard(firewall: Fire
     (firewall.folder / "away").rename(firewall.state / "state.json")
     firewall.until(lambda: "taken back, because" in firewall.log())
     assert "--dport 22 " in firewall.save()
+
+
+def roll_back_on_a_full_disk(folder: str) -> str:
+    def refuse(self: Store, state: State) -> None:
+        raise FileError("state.json: No space left on device")
+
+    kept, Store.set_state = Store.set_state, refuse  # type: ignore[method-assign]
+    try:
+        roll_back(folder)
+    except FileError as error:
+        return str(error)
+    finally:
+        Store.set_state = kept  # type: ignore[method-assign]
+    return ""
+
+
+def test_a_rollback_that_cannot_be_recorded_is_taken_back(firewall: Firewall) -> None:
+    firewall.apply(other_file(firewall))
+    before = firewall.save()
+    error = firewall.namespace.call(roll_back_on_a_full_disk, str(firewall.state))
+    assert "No space left on device; rule set 3 is loaded again" in error
+    assert "--dport 2222 " in before and "--dport 2222 " in firewall.save()
+    assert "IPv4, table filter: the kernel holds rule set 3" in firewall.hitables("status").stdout
+    firewall.hitables("rollback")
+    assert "--dport 22 " in firewall.save()

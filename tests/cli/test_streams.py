@@ -269,3 +269,51 @@ def test_of_several_files_all_are_written_or_none(tmp_path: Path) -> None:
     with pytest.raises(HitablesError):
         write_texts([(str(old), "new"), (str(tmp_path / "missing" / "file"), "new")])
     assert old.read_text() == "old" and sorted(path.name for path in tmp_path.iterdir()) == ["old"]
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "{}/link"])
+@pytest.mark.parametrize("option", ["-o", "--map"])
+def test_an_open_file_is_written_where_it_stands(name: str, option: str, folder: Path) -> None:
+    """A shell opened it: what is in it stays, and what is written later comes behind."""
+    (folder / "link").symlink_to("/dev/stdout")
+    path = name.format(folder)
+    rest = "" if option == "-o" else f"-o {folder}/x"
+    command = f"{BIN}/hitables compile {folder}/a.rules {rest} {option} {path}"
+    script = f"(echo first; {command}; echo last) >{folder}/all && (echo more; {command}) >>{folder}/all"
+    subprocess.run(["bash", "-c", script], check=True)
+    lines = (folder / "all").read_text().splitlines()
+    assert lines[0] == "first" and lines.count("last") == lines.count("more") == 1
+    assert len(lines) == 2 * lines.index("last") + 1
+    piped = subprocess.run(["bash", "-c", f"{command} | cat"], check=True, capture_output=True, text=True)
+    assert piped.stdout.splitlines() == lines[1 : lines.index("last")]
+
+
+def test_a_pipe_of_the_shell_gets_the_output(folder: Path) -> None:
+    script = f"{BIN}/hitables compile {folder}/a.rules -o >(cat >{folder}/got; touch {folder}/done)"
+    subprocess.run(["bash", "-c", f"{script}; until [ -e {folder}/done ]; do sleep 0.05; done"], check=True)
+    assert (folder / "got").read_text().endswith("COMMIT\n")
+
+
+def test_standard_output_by_two_names_is_one_file(folder: Path) -> None:
+    done = run(folder, "hitables", "compile {}/a.rules -o - --map /dev/stdout", "")
+    assert done.returncode == 2 and done.stdout == "" and "the same file" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["check {}/a.rules {}/a.rules --leave", "reach {}/a.rules --to", "lint {}/a.rules --chain",
+     "compile {}/a.rules -o", "diff {}/a.rules {}/b.rules --leave docker --leave"],
+)  # fmt: skip
+def test_an_empty_value_of_an_option_is_refused(words: str, folder: Path) -> None:
+    """A variable of a script that is not set."""
+    done = subprocess.run(
+        [f"{BIN}/hitables", *words.format(*[folder] * 2).split(), ""],
+        check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 2 and "an empty value" in done.stderr and not done.stdout
+
+
+@pytest.mark.parametrize("address", ["::1", "::22", "[2001:db8::7]:22", "2001:db8::/32", "::"])
+def test_an_address_of_ipv6_is_no_port_of_ipv4(address: str, folder: Path) -> None:
+    done = run(folder, "hitables", f"reach {{}}/a.rules --to {address}", "")
+    assert done.returncode == 2 and "an address of IPv6, where the rules are of IPv4" in done.stderr

@@ -273,6 +273,9 @@ REFUSED = [
     ("-A INPUT -s 10.0.0.1/33 -j DROP", "prefix length: 33", "10.0.0.1/33"),
     ("-A INPUT -s ! 10.0.0.0/8 -j ACCEPT", "belongs to no option", "10.0.0.0/8"),
     ("-A INPUT -p 256 -j ACCEPT", "unknown protocol", "256"),
+    ("-A INPUT -p mptcp -j ACCEPT", "iptables-nft takes it for 6", "mptcp"),
+    ("-A INPUT -ieth0 -j ACCEPT", "write -i eth0", "-ieth0"),
+    ("-A INPUT -m comment --comment= -j ACCEPT", 'write --comment ""', "--comment="),
     ("-A INPUT ! -p 0 -j ACCEPT", "never match", "0"),
     ("-A INPUT -p tcp --dport 99999 -j DROP", "ports go from 0 to 65535", "99999"),
     ("-A INPUT -p tcp --dport 80:22 -j DROP", "invalid port range", "80:22"),
@@ -424,3 +427,25 @@ def test_setting_a_policy_clears_its_counters() -> None:
     program = read("*filter\n:INPUT ACCEPT [2:168]\n-P INPUT DROP\n-A INPUT -j ACCEPT\nCOMMIT\n")
     chain = program.table("filter")["INPUT"]
     assert (chain.policy, chain.counters) == ("DROP", (0, 0))
+
+
+@pytest.mark.parametrize(
+    ("there", "deleted"),
+    [
+        ("-s 10.0.0.0/8 -j DROP", "-s 10.1.2.3/255.0.0.0 -j DROP"),
+        ("-p tcp -m tcp --dport ssh -j DROP", "-p 6 --dport 22 -j DROP"),
+        ("-p tcp -m tcp --syn -j DROP", "-p tcp -m tcp --tcp-flags SYN,RST,ACK,FIN SYN -j DROP"),
+        ("-m conntrack --ctstate NEW,ESTABLISHED -j DROP", "-m conntrack --ctstate ESTABLISHED,NEW -j DROP"),
+        ("-m mark --mark 0x10 -j LOG", "-m mark --mark 16/0xffffffff -j LOG"),
+    ],
+)
+def test_a_rule_is_deleted_in_any_spelling(there: str, deleted: str) -> None:
+    others = "-A INPUT -s 10.0.0.0/9 -j DROP\n-A INPUT -s 10.0.0.0/8 -j ACCEPT\n"
+    kept = program(f"{others}-A INPUT {there}\n-D INPUT {deleted}").table("filter")["INPUT"].rules
+    assert [each.line for each in kept] == [5, 6]
+    with pytest.raises(ParseError, match="no such rule"):
+        program(f"{others}-D INPUT {deleted}")
+
+
+def test_a_match_has_a_name() -> None:
+    assert "-m needs the name of a match" in str(refusal('-A INPUT -m "" -j ACCEPT'))

@@ -74,7 +74,11 @@ def test_the_action_answers(folder: Path, kind: str, status: int, answer: str) -
     (step,) = (step for step in action["runs"]["steps"] if step.get("id") == "check")
     after = "fire wall; touch oops.rules"  # a name that is no command
     (folder / after).write_text(FILES[kind])
-    given = {"before": "reviewed.rules", "after": after, "arguments": "--backend nft  --timeout 100"}
+    given = {
+        "before": "reviewed.rules",
+        "after": after,
+        "arguments": "\n--backend nft\n  --timeout 100 --chain FORWARD\n",
+    }
     inputs = {name: given.get(name, each.get("default", "")) for name, each in action["inputs"].items()}
     env = {
         name: re.sub(r"\$\{\{ inputs\.(\w+) \}\}", lambda result: inputs[result[1]], value)
@@ -87,6 +91,8 @@ def test_the_action_answers(folder: Path, kind: str, status: int, answer: str) -
     assert re.search(r"steps\.check\.outputs\.answer", action["outputs"]["answer"]["value"])
     if kind == "changed":
         assert "packet: table=filter chain=FORWARD" in done.stderr
+    if status < 2:
+        assert "backend nft" in done.stderr or '"nft"' in (folder / inputs["report"]).read_text()
 
 
 def test_the_steps_of_the_action_use_no_input_but_by_a_variable() -> None:
@@ -119,7 +125,8 @@ def test_the_hook_runs_what_the_page_configures(folder: Path, kind: str, status:
         check=False,
     )
     assert done.returncode == status, done.stderr
-    assert re.search(hook["files"], before) and re.search(hook["files"], "etc/iptables/rules.v4")
+    assert all(re.search(hook["files"], name) for name in (before, after))
+    assert re.search(hook["files"], "etc/iptables/rules.v4")
 
 
 @pytest.mark.parametrize(("kind", "status"), [("same", 0), ("changed", 1), ("bad", 2)])
