@@ -78,11 +78,20 @@ def run(module, words, good=(0,)):
     status, output, messages = module.run_command([executable(module)] + words, cwd=module.tmpdir)
     if status not in good:
         module.fail_json(
-            msg=messages.strip() or output.strip() or f"hitables {words[0]}: exit status {status}",
+            msg=messages.strip() or reason(output) or f"hitables {words[0]}: exit status {status}",
             rc=status,
             cmd=["hitables"] + words,
         )
     return status, output, messages
+
+
+def reason(output):
+    """What the output of a failed command says: the messages of its document, or the text."""
+    try:
+        findings = json.loads(output)["findings"]
+        return "; ".join(each["message"] for each in findings)
+    except (ValueError, KeyError, TypeError):
+        return output.strip()
 
 
 def document(module, words, good=(0,)):

@@ -142,6 +142,10 @@ def main():
     given = os.path.join(module.tmpdir, source)
     if os.path.exists(given) and os.path.exists(params["dest"]) and os.path.samefile(given, params["dest"]):
         module.fail_json(msg=f"dest is the rule set that is compiled, {source}")
+    if os.path.isdir(params["dest"]):
+        module.fail_json(msg=f"dest is a folder, {params['dest']}; name a file in it")
+    if not os.path.isdir(os.path.dirname(params["dest"])):
+        module.fail_json(msg=f"the folder of dest does not exist: {os.path.dirname(params['dest'])}")
     made = os.path.join(module.tmpdir, "compiled")
     run(module, ["compile", source, "-o", made, "--quiet"] + option_words(COMPILE, params))
     before, after = read(params["dest"]), read(made)

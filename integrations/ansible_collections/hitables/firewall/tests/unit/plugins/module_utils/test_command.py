@@ -67,3 +67,10 @@ def test_a_command_that_is_missing_is_named(tmp_path):
 def test_a_document_that_is_none_is_named(tmp_path):
     with pytest.raises(Ended, match="printed no JSON"):
         command.document(Module(tmp_path), ["-c", "echo text"])
+
+
+def test_a_failed_command_with_a_document_says_its_messages(tmp_path):
+    document = json.dumps({"findings": [{"message": "undecided after 5 s"}, {"message": "see --timeout"}]})
+    with pytest.raises(Ended) as caught:
+        command.document(Module(tmp_path), ["-c", f"echo '{document}'; exit 2"], good=(0, 1))
+    assert json.loads(str(caught.value))["msg"] == "undecided after 5 s; see --timeout"
