@@ -16,7 +16,8 @@ from hitables.ir.fields import Family
 from hitables.ir.program import BUILT_IN, Chain, Program, Table
 from hitables.ir.rule import Rule
 from hitables.parse import iptables
-from hitables.parse.lines import quote, split, unquote
+from hitables.parse.lines import Fault, quote, split, unquote
+from hitables.parse.rule_parts import check_chain_name
 
 from .edits import Edit, Op, apply, empty_table, jumps_to, rule_key
 
@@ -163,6 +164,10 @@ class _Line:
         table = self.current_table()
         if name in table:
             raise self.error(f"chain {name} exists already", self.at - 1)
+        try:
+            check_chain_name(name, 0)
+        except Fault as fault:
+            raise self.error(fault.reason, self.at - 1, fault.hint) from None
         self.parse(table, f":{name} -\n", [], self.words[self.at - 1][1])
         return [Edit(Op.NEW, self.table, name)]
 

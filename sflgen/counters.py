@@ -12,7 +12,7 @@ set, unless the list has no such rule any more.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from hitables.ir.program import Program
@@ -20,8 +20,11 @@ from hitables.ir.rule import Rule
 
 from .chain_names import Names
 from .edits import Count, Edit, Key, Op, line, rule_key
+from .given_counts import own_counts
 from .layout import ChainId
 from .planner import Plan
+from .settings import Strategy
+from .state import State
 
 
 @dataclass(slots=True)
@@ -35,9 +38,9 @@ class _Copy:
 
 def deletes_copies(plan: Plan) -> bool:
     """Whether *plan* deletes copies, in trees or overlays, of rules that stay in the list."""
-    if not plan.updates and not plan.chosen:
+    if not plan.updates and not plan.chosen and not plan.hot:
         return False  # it edits chains that no packet reaches
-    if plan.folds:
+    if plan.folds or plan.hot:  # hot rules are copies, too
         return bool(plan.edits)
     return any(
         edit.op is Op.FLUSH and _has_chain(plan.before.loaded, edit.table, edit.chain) for edit in plan.edits
@@ -47,11 +50,24 @@ def deletes_copies(plan: Plan) -> bool:
 def counting_chains(plan: Plan) -> set[ChainId]:
     """The chains whose counts `counted_text` needs."""
     chains = {(edit.table, edit.chain) for edit in plan.edits}
-    if plan.folds:
+    if plan.folds or plan.hot:
         for table in {edit.table for edit in plan.edits}:
             for state in (plan.before, plan.after):
                 chains |= {(table, chain) for chain in state.owners(table)}
     return {(table, chain) for table, chain in chains if _has_chain(plan.before.loaded, table, chain)}
+
+
+def carried_text(
+    before: State, after: State, edits: Sequence[Edit], counters: Callable[[set[ChainId]], Program]
+) -> str:
+    """The patch *edits*, with the counts that the deleted copies have by *counters*.
+
+    before, after  their loaded rule sets are what the kernel has, and what it has after the patch
+    """
+    grown = {*before.layouts, *after.layouts}
+    chosen = tuple((table, chain, Strategy.FOLD) for table, chain in sorted(grown))
+    plan = Plan(before, after, (), tuple(edits), chosen, counts=own_counts(edits))
+    return counted_text(plan, counters(counting_chains(plan)))
 
 
 def _has_chain(program: Program, table: str, chain: str) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hitables.emit.text import rule_text
@@ -141,6 +141,37 @@ def _apply_one(edit: Edit, chains: dict[str, Chain], rules: dict[tuple[str, str]
             edited.insert(edit.at, edit.rule)
         else:
             edited[edit.at] = edit.rule
+
+
+def replaceable(program: Program, edits: Sequence[Edit]) -> tuple[list[Edit], list[int]]:
+    """*edits* of *program*, in which no row is replaced that they have inserted; and where each is in them.
+
+    iptables-nft-restore crashes at -R of a rule that the same text inserts; it takes -D and -I.
+    """
+    found: list[Edit] = []
+    places: list[int] = []
+    rows: dict[tuple[str, str], list[bool]] = {}  # by chain that is edited: whether each row is new
+    for edit in edits:
+        chain_id = edit.table, edit.chain
+        if chain_id not in rows:
+            table = next((each for each in program if each.name == edit.table), None)
+            there = table[edit.chain].rules if table is not None and edit.chain in table else ()
+            rows[chain_id] = [False] * len(there)
+        new = rows[chain_id]
+        if edit.op is Op.REPLACE and new[edit.at]:
+            found.append(Edit(Op.DELETE, edit.table, edit.chain, edit.at))
+            edit = replace(edit, op=Op.INSERT)
+        elif edit.op is Op.REPLACE:
+            new[edit.at] = True
+        elif edit.op in (Op.NEW, Op.FLUSH, Op.REMOVE):
+            new.clear()
+        elif edit.op is Op.DELETE:
+            del new[edit.at]
+        elif edit.op is not Op.POLICY:
+            new.insert(len(new) if edit.op is Op.APPEND else edit.at, True)
+        places.append(len(found))
+        found.append(edit)
+    return found, places
 
 
 # Edits printed, and read again.

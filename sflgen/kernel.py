@@ -27,7 +27,7 @@ from hitables.parse import iptables
 from hitables.parse.lines import quote
 
 from .chain_names import Names
-from .counters import counted_text, counting_chains, deletes_copies
+from .counters import carried_text, counted_text, counting_chains, deletes_copies
 from .edits import Count, Edit, empty_table, jumps_to, rule_key
 from .edits import line as line_of
 from .edits import text as text_of
@@ -317,7 +317,8 @@ def finish_commit(store: Store, kernel: Kernel) -> None:
     after = store.state
     with interrupts.deferred():
         try:
-            _load(kernel, store, before, after, text_of(sync(before.loaded, after.loaded)))
+            patch = carried_text(before, after, store.unsettled_edits, kernel.counters)
+            _load(kernel, store, before, after, patch)
         except LiveError:
             store.undo()
             raise

@@ -28,7 +28,7 @@ from hitables.ir.rule import Kind, Rule
 from hitables.parse.iptables import read
 
 from .deciding import relying
-from .edits import Count, Edit, Op, apply, jumps_to
+from .edits import Count, Edit, Op, apply, jumps_to, replaceable
 from .edits import text as text_of
 from .entries import is_crowded
 from .given_counts import given_counts
@@ -91,7 +91,16 @@ def merged(plans: Sequence[Plan]) -> Plan:
         for start, each in zip(starts, plans, strict=False)
         for number, count in each.counts.items()
     }
-    return Plan(plans[0].before, plans[-1].after, updates, edits, chosen, hot=hot, counts=counts)
+    loadable, places = _replaceable(plans[0].before, edits)
+    counts = {places[number]: count for number, count in counts.items()}
+    return Plan(plans[0].before, plans[-1].after, updates, tuple(loadable), chosen, hot=hot, counts=counts)
+
+
+def _replaceable(before: State, edits: Sequence[Edit]) -> tuple[Sequence[Edit], Sequence[int]]:
+    """As `replaceable`; few patches replace a row at all."""
+    if any(edit.op is Op.REPLACE for edit in edits):
+        return replaceable(before.loaded, edits)
+    return edits, range(len(edits))
 
 
 def plan_unproved(
@@ -108,7 +117,19 @@ def plan_unproved(
     master = apply(state.master, updates)
     if _adds_calls(state.master, updates):
         check_loops(master)
+        _check_unreached_loops(state.master, master)
     return Planner(state, master, strategy, delete_in_place).run(updates)
+
+
+def _check_unreached_loops(before: Program, after: Program) -> None:
+    """Refuse chains that jump in a circle which no packet reaches yet: nothing could be proved of them."""
+    known = {table.name for table in before if not table.is_acyclic()}
+    for table in after:
+        if not table.is_acyclic() and table.name not in known:
+            raise Unsupported(
+                f"table {table.name}: chains would jump in a circle; no packet reaches it, but the kernel "
+                "would refuse a jump to it"
+            )
 
 
 def _adds_calls(master: Program, updates: Sequence[Edit]) -> bool:
@@ -194,7 +215,7 @@ class Planner:
             cache=plan.cache,
             version=plan.state.version + 1,
         )
-        edits, chosen = tuple(plan.edits), tuple(plan.chosen)
+        edits, chosen = tuple(_replaceable(plan.state, plan.edits)[0]), tuple(plan.chosen)
         hot, counts = tuple(plan.hot), given_counts(after, updates, edits)
         return Plan(plan.state, after, tuple(updates), edits, chosen, plan.deleted_in_place, hot, counts)
 

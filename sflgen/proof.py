@@ -11,6 +11,7 @@ The functions of planner.py whose names end in `_unproved` plan without a proof.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import replace
 
@@ -107,9 +108,16 @@ def prove_plan(plan: Plan, strategy: Strategy | None = None) -> Plan:
 def plan(state: State, updates: Sequence[Edit], strategy: Strategy | None = None) -> Plan:
     """A proved plan of *updates*, which were read against `state.master`.
 
-    *strategy* OVERLAY or GRAFT never folds because of costs, FOLD folds each chain at once.
+    *strategy* OVERLAY or GRAFT never folds because of costs, FOLD folds each chain at once.  If the law does
+    not hold after the plan, which is a fault, an overlay or new trees are tried instead.
     """
-    return prove_plan(plan_unproved(state, updates, strategy, delete_in_place=True), strategy)
+    try:
+        return prove_plan(plan_unproved(state, updates, strategy, delete_in_place=True), strategy)
+    except NotEquivalent:
+        for other in (Strategy.OVERLAY, Strategy.FOLD):
+            with contextlib.suppress(NotEquivalent):
+                return prove_plan(plan_unproved(state, updates, other), other)
+        raise
 
 
 def start(master: Program, settings: Settings) -> Plan:

@@ -25,6 +25,7 @@ from hitables.ir.program import Chain, Program
 from hitables.ir.rule import Rule
 
 from .chain_names import Names
+from .counters import carried_text
 from .edits import Edit, Op, empty_table, jumps_to, line, rule_key
 from .edits import text as text_of
 from .kernel import Kernel
@@ -102,7 +103,22 @@ def undo_text(foreign: Foreign) -> str:
     def stays(name: str) -> bool:
         return state.settings.is_foreign(name) or (name not in own and not names.is_generated(name))
 
-    return text_of(sync(foreign.contents, state.loaded, keep=stays))
+    return text_of([*_missing(foreign), *sync(foreign.contents, state.loaded, keep=stays)])
+
+
+def _missing(foreign: Foreign) -> list[Edit]:
+    """Chains of other programs that rules of the state enter, and that are gone: they come back empty."""
+    settings = foreign.state.settings
+    entered = {
+        (table.name, jumps_to(rule)): None
+        for table in foreign.state.loaded
+        for chain in table.chains
+        if not settings.is_foreign(chain.name)
+        for rule in chain.rules
+        if settings.is_foreign(jumps_to(rule))
+    }
+    there = {(table.name, chain.name) for table in foreign.contents for chain in table.chains}
+    return [Edit(Op.NEW, table, name) for table, name in entered if (table, name) not in there]
 
 
 def undo(kernel: Kernel, store: Store, foreign: Foreign) -> None:
@@ -291,7 +307,9 @@ def _rule(state: State, edit: Edit) -> Rule:
 def take(kernel: Kernel, store: Store, foreign: Foreign, plan: Plan) -> None:
     """Commit *plan*, of `updates_of`, and bring the kernel from what it holds to the rule set after it."""
     stays = _stays(plan.after, foreign.contents)
-    patch = text_of(sync(foreign.contents, plan.after.loaded, keep=stays))
+    before = replace(foreign.state, loaded=foreign.contents)
+    edits = sync(foreign.contents, plan.after.loaded, keep=stays)
+    patch = carried_text(before, plan.after, edits, kernel.counters)
     store.commit(plan, lambda _: kernel.load(patch, store))
     kernel.check(plan.after)
 

@@ -17,7 +17,10 @@ from .session import Session
 
 
 def over_lines(session: Session, file: TextIO, write: Reply) -> None:
-    """Answer the lines of *file* until it ends or a line is `quit`."""
+    """Answer the lines of *file* until it ends or a line is `quit`.
+
+    A last line without its end is not performed, since it may be a part of one.
+    """
     rest = b""
     for data in _chunks(session, file):
         lines, rest, is_over = split(rest + data)
@@ -25,7 +28,10 @@ def over_lines(session: Session, file: TextIO, write: Reply) -> None:
         if is_over:
             break
     else:
-        session.take([text_of(rest)] if rest else [], write)
+        if rest:
+            session.take([], write)
+            session.finish()
+            write("error the last line has no end, so it is not performed\n")
     session.finish()
     session.settle()
 

@@ -124,7 +124,7 @@ class Session:
         for line in lines:
             command = line.strip()
             batch = self.batches.get(client)
-            if command == "begin":
+            if command == "begin" and batch is None:  # in a batch it is a line, and refused with all of it
                 self.batches[client] = []
             elif batch is not None and command != "commit":
                 batch.append(line)
@@ -205,6 +205,15 @@ class Session:
         """The plan of *lines* for the state behind all others; or no plan and the answer."""
         state = self.planned_state
         try:
+            if any(line.strip() == "begin" for line in lines):
+                raise HitablesError(
+                    "begin within a batch, of which nothing is performed; commit ends a batch"
+                )
+            if len(lines) == 1 and lines[0].lstrip().startswith("*"):
+                table = lines[0].strip()[1:]
+                raise HitablesError(
+                    f"*{table} is for the lines of a batch: begin one, or write -t {table} in each line"
+                )
             reader = CommandReader(state.master, "stream")
             updates = [edit for number, line in enumerate(lines, 1) for edit in reader.line(line, number)]
             if self.folds.is_busy and any(edit.op is Op.REMOVE for edit in updates):

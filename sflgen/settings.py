@@ -57,6 +57,7 @@ class Settings:
 
     def options(self, table: str, chains: Iterable[str]) -> Options:
         """The options of the compiler that grows trees for *chains*."""
+        chains = list(chains)
         return Options(
             as_written=True,  # counters are carried from copy to copy of the same text
             backend=self.backend,
@@ -65,6 +66,7 @@ class Settings:
             max_expansion=self.max_expansion,
             tables=frozenset({table}),
             chains=frozenset(chains),
+            careful=frozenset((table, chain) for chain in chains),  # a tree that is wrong stops updates
         )
 
     def allows(self, updates: int) -> bool:

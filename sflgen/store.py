@@ -20,7 +20,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -33,7 +33,7 @@ from hitables.files import flush_folder
 from hitables.ir.fields import Family
 from hitables.parse import iptables
 
-from .edits import apply, read_edits
+from .edits import Edit, apply, read_edits
 from .planner import Plan
 from .state import State
 from .state_text import (
@@ -64,6 +64,7 @@ class _Record:
 
     state: State
     before: State
+    edits: Sequence[Edit]
     end: int
     is_settled: bool
 
@@ -71,12 +72,14 @@ class _Record:
 class Store:
     """An open state directory; closed (and unlocked) by `close` or at the end of a with block.
 
-    `unsettled` is the state before the last commit if the kernel may not have that commit.
+    `unsettled` is the state before the last commit if the kernel may not have that commit; `unsettled_edits`
+    are its edits of the kernel's rules, as they were read when the store was opened.
     """
 
     def __init__(self, folder: Path, state: State, generation: int, lock: int | None) -> None:
         self.folder, self.state, self.generation, self._lock = folder, state, generation, lock
         self.unsettled: State | None = None
+        self.unsettled_edits: Sequence[Edit] = ()
         self._is_synced = True
         self._last = self._end = 0  # bytes of the journal: the start of the last record, the end
 
@@ -300,6 +303,7 @@ class Store:
                 break
             self._last, at = at, record.end
             self.unsettled = None if record.is_settled else record.before
+            self.unsettled_edits = () if record.is_settled else record.edits
             self.state = record.state
         self._end = at
         if at < len(data) and to_write:
@@ -330,19 +334,19 @@ class Store:
         settled = settled_text(version).encode()
         is_settled = data.startswith(settled, stop + 1)
         try:
-            state = self._applied(parts, version)
+            state, edits = self._applied(parts, version)
         except (HitablesError, LookupError, ValueError) as error:
             raise Damaged(f"{where} cannot be applied ({error}); {intact}") from None
-        return _Record(state, self.state, stop + 1 + (len(settled) if is_settled else 0), is_settled)
+        return _Record(state, self.state, edits, stop + 1 + (len(settled) if is_settled else 0), is_settled)
 
-    def _applied(self, parts: dict[str, list[str]], version: int) -> State:
-        """The state after a record, whose lines *parts* holds by their first word."""
+    def _applied(self, parts: dict[str, list[str]], version: int) -> tuple[State, Sequence[Edit]]:
+        """The state after a record, and its patch; *parts*: its lines by their first word."""
         before, source = self.state, str(self._journal)
         updates = read_edits("\n".join(parts["update"]), before.master, source)
         edits = read_edits("\n".join([*parts["patch"], ""]), before.loaded, source)
         layouts, entry_chains = read_map(parts["map"], before)
         master, loaded = apply(before.master, updates), apply(before.loaded, edits)
-        return State(before.settings, master, loaded, layouts, entry_chains, version)
+        return State(before.settings, master, loaded, layouts, entry_chains, version), edits
 
 
 # Files.

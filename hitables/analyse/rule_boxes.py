@@ -24,6 +24,7 @@ from ..ir.choices import Malformed
 from ..ir.fact import Fact
 from ..ir.fields import BRIDGE_PORTS, ICMP, ICMPV6, PORT_PROTOCOLS, TCP, UDP, Family, Field, Fragment, top
 from ..ir.intervals import Values
+from ..ir.narrow_fields import may_drop
 from ..ir.rule import Match, Metadata, Role, Rule
 from ..ir.semantics import FIELDS_WRITTEN
 from ..syntax.values import ICMP_ANY
@@ -58,6 +59,34 @@ class _Plain(NamedTuple):
 def _foreign_reading(match: Match, nft: bool) -> bool:
     """Whether nf_tables evaluates the match through xtables, while it evaluates the tree's tests natively."""
     return nft and not match.native and match.needs > 0
+
+
+# No tree cuts these, and a rule tests them behind matches that drop packets.
+_NEVER_CUT = frozenset({Field.STATE, Field.MAC, Field.FLAGS})
+
+
+def drops_first(rule: Rule, family: Family) -> bool:
+    """Whether a match of the rule may drop a packet before another one tests a field that no tree cuts."""
+    dropping = False
+    for match in rule.matches:
+        if dropping and any(test.field in _NEVER_CUT for test in match.tests):
+            return True
+        dropping = dropping or may_drop(match, family)
+    return False
+
+
+# Bytes that a match of ports needs at least: both ports, as multiport; tcp and udp need a whole header.
+_PORTS_ALONE = 4
+
+
+def lets_short_by(rule: Rule) -> bool:
+    """Whether the rule tests ports by a match that takes packets which -m tcp and -m udp of legacy drop."""
+    return any(0 < match.needs <= _PORTS_ALONE for match in rule.matches)
+
+
+def drops_short(rule: Rule) -> bool:
+    """Whether a match of the rule drops, in legacy, packets with ports that `lets_short_by` speaks of."""
+    return any(match.needs > _PORTS_ALONE for match in rule.matches)
 
 
 class BoxReader:

@@ -58,6 +58,8 @@ class Options:
     leave          patterns of foreign chains: not compiled, and nothing of their rules is relied on
     marked         compiled tables get a marker (ir/marker.py)
     before_jumps   put trees before the last jump to a foreign chain, too, not only behind it
+    careful        tables and chains in whose trees a rule stays that others hide from whole packets, and that
+                   drops broken ones which those let by; set by the pipeline behind a fault
     unchanged      by table and chain: why it is printed as it is; set by the pipeline
     """
 
@@ -84,6 +86,7 @@ class Options:
     leave: tuple[str, ...] = ()
     marked: bool = True
     before_jumps: bool = True
+    careful: frozenset[tuple[str, str]] = frozenset()
     unchanged: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -215,7 +215,13 @@ def compile_program(
         fault = _fault(program, compiled, text, mismatch, question)
         if fault is None:
             raise _not_equivalent(mismatch)
-        compiled = compiled.without_hot(fault) or compiled.leaving(program, fault)
+        without_hot, place = compiled.without_hot(fault), (fault.table, fault.chain)
+        if without_hot is None and scheme == "tree" and place not in options.careful:
+            tell("compiling")
+            options = replace(options, careful=options.careful | {place})
+            compiled = _transform(program, options, scheme, done)
+        else:
+            compiled = without_hot or compiled.leaving(program, fault)
     return Output(
         text,
         with_true_lines(shown, lines),

@@ -14,18 +14,19 @@ import math
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import compress
 from pathlib import PurePath
 
 import numpy as np
 import numpy.typing as npt
 
-from ..analyse.boxes import Reorder
+from ..analyse.boxes import Boxes, Reorder
 from ..analyse.callgraph import deciding, graph, writes
 from ..analyse.levels import Levels, shares
 from ..analyse.mark_bits import head_that_writes
 from ..analyse.redundancy import WHY_TEXT, Why, simplify
 from ..analyse.reorderable import reorderability
-from ..analyse.rule_boxes import BoxReader
+from ..analyse.rule_boxes import BoxReader, drops_first, drops_short, lets_short_by
 from ..analyse.weights import Weights
 from ..build.expected_cost import means, read_in_turn
 from ..build.grow import grow
@@ -439,6 +440,8 @@ class TableCompiler:
                 boxes.reorder[:] = reorderability(run, self.writes, reader)
             if reader.nft:
                 boxes.reorder[[read_through_xtables(rule) for rule in run]] |= np.uint8(Reorder.DROPS)
+            if (self.table.name, listed.chain.name) in options.careful:
+                self.keep_drops(run, boxes)
             tree = None
             if len(run) >= options.min_length and boxes.axes and room >= 1:
                 crossing = functools.partial(self.crossing, listed, here.start, here.stop)
@@ -481,6 +484,15 @@ class TableCompiler:
             grown.segments.append(segment)
         grown.nesting = max(grown.nesting, called)
         return grown
+
+    def keep_drops(self, run: Sequence[Rule], boxes: Boxes) -> None:
+        """Let no rule vanish that drops packets which the rules that hide it let by (Options.careful)."""
+        final = compress(run, boxes.final.tolist())
+        if self.options.backend != "nft" and any(map(lets_short_by, final)):
+            boxes.reorder[[drops_short(rule) for rule in run]] |= np.uint8(Reorder.DROPS)
+        drops = boxes.reorder & np.uint8(Reorder.DROPS) > 0
+        drops |= np.array([drops_first(rule, self.family) for rule in run], bool)
+        boxes.reorder[drops] |= np.uint8(Reorder.KEPT)
 
     def box_reader(self) -> BoxReader:
         nft = self.options.backend != "legacy"

@@ -56,6 +56,7 @@ class Reorder(enum.IntFlag):
     SPLITTABLE = lib.TREE_SENDABLE  # its matches may be in one chain and its action in another
     PASSED = lib.TREE_PASSED  # a search does not end at it
     DROPS = lib.TREE_DROPS  # it drops packets that lack an optional field, even one that its boxes require
+    KEPT = lib.TREE_KEPT  # no rule hides it that lets by packets which it drops outside of its boxes
     LATE = lib.TREE_LATE  # it may be in the last group of a tree, where a packet meets it once
 
 

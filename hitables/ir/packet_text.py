@@ -117,10 +117,12 @@ def listening(packet: Packet) -> tuple[Packet, Answers]:
 
     def fact(match: Match, epoch: int) -> bool | None:
         answer = packet.fact(match, epoch)
-        if answer is not None:
+        if answer is None:
+            return None
+        known = None if match.number is None else number(match.number.attribute, epoch)
+        # A list may compare hundreds of numbers: the packet's number says which matches hold.
+        if match.number is None or known is None or match.number.holds(known) != answer:
             facts[match.key, epoch] = answer
-            if match.number is not None:
-                number(match.number.attribute, epoch)
         return answer
 
     def number(attribute: str, epoch: int) -> int | None:

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
-from support.sflgen_command import sflgen
+from support.sflgen_command import sflgen as sflgen_command
 
 import hitables
+import sflgen
 from hitables import HitablesError, NotEquivalent
 from hitables.analyse.boxes import Boxes
 from hitables.build.tree import NodeKind, Step, Tree
@@ -26,12 +27,18 @@ from hitables.compiler import pipeline, run_trees
 from hitables.compiler.options import Options
 from hitables.compiler.pipeline import compile_text
 from hitables.compiler.run_trees import TOO_LARGE
+from hitables.compiler.tables import TableCompiler
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.kernel.load_save import load, save
 from hitables.kernel.namespace import Namespace
 from hitables.verify.portfolio import check
 from hitables.verify.question import Equal, Question
+from sflgen.commands import read_commands
+from sflgen.planner import plan_unproved
+from sflgen.proof import plan as sflgen_plan
+from sflgen.proof import prove_plan, verify
+from sflgen.settings import Strategy
 
 pytestmark = [pytest.mark.engine, pytest.mark.injects_fault]
 
@@ -308,7 +315,7 @@ def test_sflgen_init_with_a_wrong_tree_makes_no_state(
     spoil(wrong)
     path, folder = tmp_path / "three.rules", tmp_path / "state"
     path.write_text(THREE)
-    done = sflgen("init", str(path), "--state", str(folder))
+    done = sflgen_command("init", str(path), "--state", str(folder))
     assert (done.exit_code, done.stdout) == (2, "")
     assert "nothing is changed (this is a fault of sflgen" in done.stderr
     assert not folder.exists()
@@ -319,7 +326,7 @@ def init_live(folder: str, backend: str) -> tuple[int, str]:
     real = run_trees.grow
     run_trees.grow = lambda boxes, **options: misplaced(real(boxes, **options))
     try:
-        done = sflgen("init", "--live", "--backend", backend, "--state", folder)
+        done = sflgen_command("init", "--live", "--backend", backend, "--state", folder)
     finally:
         run_trees.grow = real
     return done.exit_code, done.stderr
@@ -342,9 +349,56 @@ def test_a_fold_with_a_wrong_tree_leaves_the_state_as_it_was(
 ) -> None:
     path, folder = tmp_path / "three.rules", tmp_path / "state"
     path.write_text(THREE)
-    assert sflgen("init", str(path), "--state", str(folder)).exit_code == 0
+    assert sflgen_command("init", str(path), "--state", str(folder)).exit_code == 0
     before = {each.name: each.read_bytes() for each in folder.iterdir() if each.name != "lock"}
     spoil(misplaced)
-    done = sflgen("fold", "--state", str(folder))
+    done = sflgen_command("fold", "--state", str(folder))
     assert done.exit_code == 2 and "fault of sflgen" in done.stderr
     assert {each.name: each.read_bytes() for each in folder.iterdir() if each.name != "lock"} == before
+
+
+# Of whole packets the second rule sees none; of legacy it drops packets whose header of tcp is cut off.
+HIDDEN_BUT_DROPS = """\
+*filter
+:FORWARD ACCEPT [0:0]
+-A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+-A FORWARD -s fd00::1:80/128 -p tcp -m tcp --dport 1 -m state --state ESTABLISHED -m length --length 100 -j DROP
+-A FORWARD -d fd00::/64 -j ACCEPT
+-A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j LOG --log-prefix "a "
+-A FORWARD -s fd00::1:2/128 -j ACCEPT
+-A FORWARD -d fd00::1:1/128 -j ACCEPT
+-A FORWARD -s fd00::/120 -d fd00::/112 -p udp -m udp --sport 80:443 --dport 80:1000 -j ACCEPT
+-A FORWARD -s fd00::1:0/112 -j ACCEPT
+-A FORWARD -s fd00::3:0/124 ! -d fd00::3:28/128 -p udp -m udp --dport 22:443 -j DROP
+-A FORWARD -s fd00::/64 -d fd00::/120 -p udp -m multiport --sports 53:443 -m state --state ESTABLISHED -j ACCEPT
+-A FORWARD -s fd00::/64 -j LOG --log-prefix "a "
+COMMIT
+"""
+
+
+def test_a_tree_that_lacks_a_rule_which_drops_broken_packets_is_grown_with_care(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    output = hitables.compile(HIDDEN_BUT_DROPS, family=6, backend="legacy")
+    assert not output.faults and output.proved
+    assert next(each for each in output.reports if each.chain == "FORWARD").why == ""
+    state = sflgen.start(hitables.read(HIDDEN_BUT_DROPS, family=6), sflgen.Settings(backend=Backend.LEGACY))
+    assert state.after.layouts
+    monkeypatch.setattr(TableCompiler, "keep_drops", lambda *of: None)
+    (fault,) = hitables.compile(HIDDEN_BUT_DROPS, family=6, backend="legacy").faults
+    assert (
+        "bytes=" in fault.packet if hasattr(fault, "packet") else "verdict DROP becomes ACCEPT" in str(fault)
+    )
+
+
+def test_an_update_whose_plan_is_wrong_gets_another_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """New trees that are wrong: the update is an entry in front of the old ones."""
+    state = sflgen.start(
+        hitables.read(HIDDEN_BUT_DROPS, family=6), sflgen.Settings(backend=Backend.LEGACY)
+    ).after
+    monkeypatch.setattr(TableCompiler, "keep_drops", lambda *of: None)
+    updates = read_commands('-R FORWARD 11 -s fd00::/64 -j LOG --log-prefix "b "', state.master)
+    with pytest.raises(NotEquivalent):
+        prove_plan(plan_unproved(state, updates, Strategy.FOLD))
+    plan = sflgen_plan(state, updates, Strategy.FOLD)
+    assert not plan.folds and isinstance(verify(plan.after), Equal)

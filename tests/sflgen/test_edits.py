@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ import hitables
 from hitables.errors import ParseError
 from sflgen import lcs
 from sflgen.commands import read_commands
-from sflgen.edits import apply, rule_key, text
+from sflgen.edits import Op, apply, replaceable, rule_key, text
 from sflgen.lcs import by_bits, by_pairs, gaps
 from sflgen.least_edits import sync, with_others
 
@@ -199,3 +200,45 @@ def test_what_is_no_position_and_no_command_of_the_family_is_refused(command: st
 
 def test_positions_may_begin_with_zeros() -> None:
     assert [edit.at for edit in read_commands("-D INPUT 0001", hitables.read(RULES))] == [0]
+
+
+@given(seed=st.integers(0, 2**32), commands=st.integers(1, 12))
+def test_no_row_is_replaced_that_the_same_edits_insert(seed: int, commands: int) -> None:
+    """iptables-nft-restore crashes there; the result is the same."""
+    rng = random.Random(seed)
+    before = hitables.read("*filter\n:INPUT ACCEPT\n-A INPUT -s 10.0.0.1 -j DROP\n-A INPUT -j LOG\nCOMMIT\n")
+    program, edits = before, []
+    for number in range(commands):
+        count = len(program.table("filter")["INPUT"].rules)
+        word = rng.choice(["-A INPUT", f"-I INPUT {rng.randint(1, count + 1)}", "-R INPUT"])
+        word += f" {rng.randint(1, count)}" if word == "-R INPUT" and count else ""
+        rule = f" -s 10.0.1.{number} -j ACCEPT"
+        if count > 1 and rng.random() < 0.3:
+            word, rule = f"-D INPUT {rng.randint(1, count)}", ""
+        if rng.random() < 0.05:
+            word, rule = "-F INPUT", ""
+        if word == "-R INPUT":
+            continue
+        edits += (more := read_commands(word + rule, program))
+        program = apply(program, more)
+    loadable, places = replaceable(before, edits)
+    assert hitables.write(apply(before, loadable)) == hitables.write(program)
+    assert all(loadable[place].rule == edit.rule for place, edit in zip(places, edits, strict=True))
+    new: list[bool] = [False] * 2
+    for edit in loadable:
+        assert edit.op is not Op.REPLACE or not new[edit.at]
+        if edit.op is Op.FLUSH:
+            new = []
+        elif edit.op is Op.DELETE:
+            del new[edit.at]
+        elif edit.op is Op.REPLACE:
+            new[edit.at] = True
+        else:
+            new.insert(len(new) if edit.op is Op.APPEND else edit.at, True)
+
+
+@pytest.mark.parametrize("name", ['"U9 ACCEPT"', "-x", "!x", "a" * 29, "ACCEPT"])
+def test_a_chain_gets_no_name_that_iptables_refuses(name: str) -> None:
+    program = hitables.read("*filter\n:INPUT ACCEPT\nCOMMIT\n")
+    with pytest.raises(ParseError):
+        read_commands(f"-N {name}", program)

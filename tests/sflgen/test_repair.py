@@ -182,3 +182,14 @@ def send() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         for _ in range(5):
             sender.sendto(b"x", ("127.0.0.1", 9))
+
+
+def test_undo_creates_the_chain_of_others_that_its_rules_enter(host: Host) -> None:
+    host.iptables("-N", "f2b-sshd")
+    host.iptables("-I", "INPUT", "-j", "f2b-sshd")
+    assert host.sflgen("repair", "--take") == 0, host.output
+    host.iptables("-F")
+    host.iptables("-X")
+    assert host.sflgen("repair", "--undo") == 0, host.output
+    assert "-A INPUT -j f2b-sshd" in host.save()
+    host.agrees()

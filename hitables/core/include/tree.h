@@ -49,8 +49,10 @@ enum tree_free {
     TREE_PASSED = 4, /* a search does not end at it */
     TREE_DROPS =
         8, /* it also drops packets that lack an optional field, even one that its boxes require */
-    TREE_LATE = 16 /* not MOVABLE, but it may be in the last group: a packet that no earlier rule decides
-                    * meets it there once, behind the earlier rules of that group */
+    TREE_LATE = 16, /* not MOVABLE, but it may be in the last group: a packet that no earlier rule decides
+                     * meets it there once, behind the earlier rules of that group */
+    TREE_KEPT = 32 /* no rule hides it that lets by a packet which it drops outside of its boxes: along axes
+                    * that are never cut, and (TREE_DROPS) along optional ones */
 };
 
 /* Cost of a test for a packet that it does not take, and for one that it takes. */

@@ -1,0 +1,158 @@
+"""Counts survive what interrupts a patch, and what other programs and hot rules do to the copies that have them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from support import command_clients
+from support.sflgen_command import both
+
+from hitables.analyse.weights import Weights
+from hitables.ir.fields import Family
+from hitables.ir.packet import Backend
+from hitables.kernel.namespace import Namespace, run
+from sflgen.commands import read_commands
+from sflgen.hot import hot_unproved
+from sflgen.kernel import Kernel, finish_commit, loader
+from sflgen.planner import Plan, fold_unproved, plan_unproved, start_unproved
+from sflgen.repair import find, take, undo, updates_of
+from sflgen.settings import Settings, Strategy
+from sflgen.store import Store
+
+pytestmark = pytest.mark.needs_kernel
+
+RULES = "".join(
+    f"[{n}:{n}00] -A INPUT -s 10.0.{n}.0/24 -p tcp -m tcp --dport {n} -j DROP\n" for n in range(1, 41)
+)
+TEXT = f"*filter\n:INPUT ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n{RULES}COMMIT\n"
+EVERY = {n: n for n in range(1, 41)}
+
+
+def restore(backend: Backend, text: str, *options: str) -> None:
+    command = [f"iptables-{backend.value}-restore", "-c", *options]
+    subprocess.run(command, input=text, text=True, check=True)
+
+
+class Killed(BaseException):
+    """kill -9, between the record of a patch and its load."""
+
+
+class Host:
+    """A rule set with counts in a kernel, compiled, with a state."""
+
+    def __init__(self, backend: str, folder: Path) -> None:
+        self.backend, self.folder = Backend(backend), folder
+        self.kernel = Kernel(Family.IPV4, Settings(backend=self.backend))
+        restore(self.backend, TEXT)
+        start = start_unproved(self.kernel.contents(), Settings(backend=self.backend))
+        self.store = Store.create(folder, start.before)
+        self.first = start
+
+    def commit(self, plan: Plan) -> None:
+        self.store.commit(plan, loader(self.kernel, self.store, plan))
+
+    def killed_at(self, plan: Plan) -> None:
+        """A process is killed when the journal has *plan* and the kernel does not; the next one finds it."""
+
+        def dies(patch: str) -> None:
+            raise Killed
+
+        with pytest.raises(Killed):
+            self.store.commit(plan, dies)
+        self.store.close()
+        self.store = Store.open(self.folder)
+        assert self.store.unsettled is not None
+        finish_commit(self.store, self.kernel)
+
+    def saved(self) -> str:
+        return run([f"iptables-{self.backend.value}-save", "-c"])
+
+    def counts(self) -> dict[int, int]:
+        """By port: the packets that its rule has counted, all copies together."""
+        sums: dict[int, int] = {}
+        for packets, port in re.findall(
+            r"^\[(\d+):\d+\] .*--dport (\d+) -j DROP", self.saved(), re.MULTILINE
+        ):
+            sums[int(port)] = sums.get(int(port), 0) + int(packets)
+        return sums
+
+
+def updates(host: Host, text: str, strategy: Strategy | None = None) -> Plan:
+    state = host.store.state
+    return plan_unproved(state, read_commands(text, state.master), strategy)
+
+
+def interrupted(backend: str, folder: str) -> list[dict[int, int]]:
+    host = Host(backend, Path(folder))
+    host.killed_at(host.first)
+    seen = [host.counts()]
+    host.commit(updates(host, "-I INPUT -d 10.0.0.0/8 -p udp -j ACCEPT", Strategy.OVERLAY))
+    host.killed_at(fold_unproved(host.store.state))
+    seen.append(host.counts())
+    host.killed_at(updates(host, "-A INPUT -c 5 300 -s 10.9.0.1 -p tcp -m tcp --dport 99 -j DROP"))
+    seen.append(host.counts())
+    host.store.close()
+    return seen
+
+
+@both
+def test_a_patch_that_a_kill_interrupted_is_completed_with_its_counts(backend: str, tmp_path: Path) -> None:
+    command_clients.folder()
+    with Namespace() as namespace:
+        seen = namespace.call(interrupted, backend, str(tmp_path / "st"))
+    assert seen == [EVERY, EVERY, {**EVERY, 99: 5}]
+
+
+def repaired(backend: str, folder: str) -> list[dict[int, int]]:
+    host = Host(backend, Path(folder))
+    host.commit(host.first)
+    bans = "".join(f"-I INPUT -s 192.0.2.{n} -p tcp -m tcp --dport 99 -j DROP\n" for n in range(40))
+    text = f"*filter\n{bans}-A INPUT -c 7 700 -s 192.0.2.99 -p tcp -m tcp --dport 98 -j DROP\nCOMMIT\n"
+    restore(host.backend, text, "--noflush")
+    foreign = find(host.kernel, host.store.state)
+    plan = plan_unproved(host.store.state, updates_of(foreign), Strategy.FOLD)
+    assert plan.folds
+    take(host.kernel, host.store, foreign, plan)
+    seen = [host.counts()]
+    restore(host.backend, "*filter\n-I INPUT -s 192.0.2.7 -j ACCEPT\nCOMMIT\n", "--noflush")
+    undo(host.kernel, host.store, find(host.kernel, host.store.state))
+    host.store.close()
+    return [*seen, host.counts()]
+
+
+@both
+def test_a_repair_keeps_the_counts_of_trees_that_it_replaces(backend: str, tmp_path: Path) -> None:
+    with Namespace() as namespace:
+        seen = namespace.call(repaired, backend, str(tmp_path / "st"))
+    assert seen == [{**EVERY, 98: 7, 99: 0}] * 2
+
+
+def with_hot_rules(backend: str, folder: str) -> list[dict[int, int]]:
+    host = Host(backend, Path(folder))
+    host.commit(host.first)
+    counts = (*(0.0 for _ in range(30)), 1e6, *(0.0 for _ in range(9)))
+    hot = hot_unproved(host.store.state, Weights("the test", {("filter", "INPUT"): counts}), 2)
+    assert hot.hot and hot.edits
+    host.commit(hot)
+    rules = [line.partition(" -A INPUT ")[2] for line in host.saved().splitlines() if " -A INPUT " in line]
+    hot_rows = [at for at, rule in enumerate(rules, 1) if rule.startswith("-s ") and " -j DROP" in rule]
+    ports = [int(rules[at - 1].partition("--dport ")[2].split()[0]) for at in hot_rows]
+    lines = "".join(f"-R INPUT {at} {rules[at - 1]} -c 1000 9\n" for at in hot_rows)
+    restore(host.backend, f"*filter\n{lines}COMMIT\n", "--noflush")
+    before = host.counts()
+    assert ports and all(before[port] >= 1000 for port in ports)
+    plan = updates(host, f"-I INPUT -s 10.0.{ports[0]}.5 -j ACCEPT", Strategy.OVERLAY)
+    assert plan.hot
+    host.commit(plan)
+    host.store.close()
+    return [before, host.counts()]
+
+
+@both
+def test_a_hot_rule_that_an_update_withdraws_leaves_its_count(backend: str, tmp_path: Path) -> None:
+    with Namespace() as namespace:
+        before, after = namespace.call(with_hot_rules, backend, str(tmp_path / "st"))
+    assert after == before
