@@ -32,21 +32,26 @@ Grow = Callable[[Boxes, int, int], Tree]
 
 def apart(
     boxes: Boxes, kinds: Sequence[Sequence[int]], max_nesting: int, budget: int, grow: Grow
-) -> Tree | None:
-    """The tree over *boxes* whose rules are of these *kinds*.
+) -> list[Tree]:
+    """The trees over *boxes* whose rules are of these *kinds*.
 
-    None if nesting or budget do not allow it, or if rules of two of more than two kinds let packets pass.
+    None where nesting or budget do not allow it, or rules of two of more than two kinds let packets pass.
     """
     # RETURN in the list that is asked would come back to the rule.
     comes_back = (boxes.reorder & (Reorder.DEFERRABLE | Reorder.LATE)) == 0
     decides = (boxes.final != 0) & (boxes.reorder & Reorder.DEFERRABLE != 0)
     passing = [kind for kind in kinds if comes_back.any() or not decides[list(kind)].all()]
+    found: list[Tree | None] = []
     if len(passing) > 1 or comes_back.any():
-        return _telling(boxes, kinds, max_nesting, budget, grow) if len(kinds) == 2 else None
-    ordered = [*(kind for kind in kinds if kind not in passing), *passing]
-    if len(kinds) == 2:
-        return _asking(boxes, ordered, max_nesting, budget, grow)
-    return _asking_many(boxes, ordered, max_nesting, budget, grow)
+        found = [_telling(boxes, kinds, max_nesting, budget, grow)] if len(kinds) == 2 else []
+    else:
+        ordered = [*(kind for kind in kinds if kind not in passing), *passing]
+        if len(kinds) == 2:
+            halves = _asking_halves(boxes, ordered, max_nesting, budget, grow)
+            found = [_asking(boxes, ordered, max_nesting, budget, grow), halves]
+        else:
+            found = [_asking_many(boxes, ordered, max_nesting, budget, grow)]
+    return [tree for tree in found if tree is not None]
 
 
 def _asking(
@@ -66,6 +71,49 @@ def _asking(
     parts[1] = second.telling(starts[3])
     asked, told, read, _ = (part.longest() for part in parts)
     return _joined(boxes, parts, asked + max(told + rules, read))
+
+
+def _asking_halves(
+    boxes: Boxes, kinds: Sequence[Sequence[int]], max_nesting: int, budget: int, grow: Grow
+) -> Tree | None:
+    """As `_asking`; packets whose rule of the second kind is in the second half of the list read that alone.
+
+    Of the first half only rules of the first kind can match them: a tree over these is called before.
+    """
+    rules = len(boxes.final)
+    half = rules // 2
+    early = [rule for rule in kinds[0] if rule < half]
+    # A path leads through the trees over both kinds, then over the early rules, then to the second half.
+    nesting = max_nesting - 4
+    shallow = nesting // 4
+    # Besides the trees the list is printed, and a rule that asks before each of the first kind.
+    spare = budget - rules - len(kinds[0]) - 3
+    if not early or shallow < 1:
+        return None
+    levels = nesting - shallow
+    depths_of = levels // 2, levels - levels // 2, shallow
+    grown = _grown(boxes, [*kinds, early], (1, 2, 1), depths_of, spare, grow)
+    if grown is None:
+        return None
+    first, second, before = grown
+    parts = [first, second, second, before, _Pieces.list_of(half), _Pieces.list_of(rules, half)]
+    parts[4] = parts[4].then(0)
+    parts.append(_Pieces.calls([0, 0]))
+    starts = _starts(parts)
+    _, tells, reads, decides, whole, rest, later = (
+        start + part.root for start, part in zip(starts, parts, strict=True)
+    )
+    asked, told, read, called, *_ = (part.longest() for part in parts)
+    parts = [
+        first.asking(tells).then(reads),
+        second.telling(whole, half, later),
+        second,
+        before,
+        _Pieces.list_of(half).then(rest),
+        _Pieces.list_of(rules, half),
+        _Pieces.calls([decides, rest]),
+    ]
+    return _joined(boxes, parts, asked + max(told + max(half, called + 1) + 1 + rules - half, read))
 
 
 def _asking_many(
@@ -164,11 +212,12 @@ class _Pieces:
         return cls(tree.node, tree.edge, rules[tree.entry], tree.step, tree.link, tree.root, tree.peak)
 
     @classmethod
-    def list_of(cls, rules: int) -> _Pieces:
-        """Those of one leaf of all rules."""
-        node = np.array([(0, rules, 0, 0, int(NodeKind.LEAF), 0, 0, 0)], NODE)
-        entry = np.arange(rules, dtype=np.int32)
-        return cls(node, np.empty(0, EDGE), entry, np.zeros(rules, np.uint8), np.zeros(rules, np.uint32), 0)
+    def list_of(cls, rules: int, first: int = 0) -> _Pieces:
+        """Those of one leaf of the rules from *first* on, of so many."""
+        count = rules - first
+        node = np.array([(0, count, 0, 0, int(NodeKind.LEAF), 0, 0, 0)], NODE)
+        entry = np.arange(first, rules, dtype=np.int32)
+        return cls(node, np.empty(0, EDGE), entry, np.zeros(count, np.uint8), np.zeros(count, np.uint32), 0)
 
     @classmethod
     def calls(cls, nodes: Sequence[int]) -> _Pieces:
@@ -178,9 +227,14 @@ class _Pieces:
         step = np.array([*[Step.CALL] * (count - 1), Step.GO], np.uint8)
         return cls(node, np.empty(0, EDGE), np.full(count, -1, np.int32), step, np.array(nodes, np.uint32), 0)
 
-    def telling(self, matched: int) -> _Pieces:
-        """The tree that sends packets which match a rule to node *matched*."""
+    def telling(self, matched: int, half: int = 0, later: int = 0) -> _Pieces:
+        """The tree that sends packets which match a rule to node *matched*.
+
+        Those of rules from *half* on, unless it is 0, go to node *later*.
+        """
         step, link = np.full_like(self.step, Step.MEET), np.full_like(self.link, matched)
+        if half:
+            link[self.entry >= half] = later
         return _Pieces(self.node, self.edge, self.entry, step, link, self.root, self.peak)
 
     def asking(self, node: int) -> _Pieces:

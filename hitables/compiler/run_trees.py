@@ -114,8 +114,7 @@ class RunTrees:
                 even = prices(priced, self.costs, self.backends, EVEN_WHEN_MANY)
                 more.append(self.grow(boxes.priced(even), nesting, budget))
             kinds = crossing()
-            told = kinds and apart(boxes, kinds.by_kind(), nesting, budget, self.grow)
-            more += [told] if told else []
+            more += apart(boxes, kinds.by_kind(), nesting, budget, self.grow) if kinds else []
             if more:
                 found = np.concatenate([found, means(boxes, [trees[0], *more], each)[1:]])
                 tried = [best, *range(len(trees), len(trees) + len(more))]

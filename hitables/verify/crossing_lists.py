@@ -32,16 +32,17 @@ def told_apart(
     """
     if not entered.may_have(rules, then):
         return None
-    kinds = [[rules[at] for at in kind] for kind in crossing.by_kind()]
     leaves = any(map(leaves_chain, rules))
-    for order in itertools.permutations(kinds):
+    for places in itertools.permutations(crossing.by_kind()):
+        order = [[rules[at] for at in kind] for kind in places]
         found = None
         if then is None and not leaves and all(map(entered.decides, itertools.chain(*order[:-1]))):
-            if len(kinds) == 2:
+            if len(order) == 2:
                 found = _asked(rules, order, root, entered)
+                found = found or _asked_in_halves(rules, places, root, entered)
             else:
                 found = _asked_in_turn(rules, order, root, start, entered)
-        if found is None and len(kinds) == 2:
+        if found is None and len(order) == 2:
             found = _told(rules, order, root, then, entered)
         if found is not None:
             return found
@@ -63,6 +64,38 @@ def _asked(
     if asks is None or reads_two is None or whole is None:
         return None
     chains = [(asks, [_entering(rule, whole) for rule in two]), (whole, rules), (reads_two, two)]
+    return _found([*_asking(one, asks), going_to(reads_two)], chains)
+
+
+def _asked_in_halves(
+    rules: Sequence[Rule], kinds: Sequence[Sequence[int]], root: str, entered: Entered
+) -> _Found | None:
+    """As `_asked`; packets whose rule of the second kind is in the second half of the list read that alone.
+
+    Of the first half only rules of the first kind can match them, and these decide: they are read before it.
+    """
+    half = len(rules) // 2
+    one, two = ([rules[at] for at in kind] for kind in kinds)
+    early = [rules[at] for at in kinds[0] if at < half]
+    below = (root, *entered.by_tests(root))
+    asks = entered.of_rules(below, one, Kind.JUMP)
+    reads_two = _only(entered.by_rules_without_tests(below))
+    if asks is None or reads_two is None:
+        return None
+    rest = entered.list_behind(rules[:half], asks)
+    whole = None if rest is None else entered.list_of([*rules[:half], going_to(rest)], asks)
+    turns = [each for each in entered.by_tests(asks) if entered.in_turn(each)[1:] == [rest]]
+    later = _only(turns)
+    if rest is None or whole is None or later is None:
+        return None
+    chains: list[tuple[str, Sequence[Rule]]] = [
+        (asks, [_entering(rules[at], whole if at < half else later) for at in kinds[1]]),
+        (whole, [*rules[:half], going_to(rest)]),
+        (rest, rules[half:]),
+        (later, [calling(entered.in_turn(later)[0]), going_to(rest)]),
+        (entered.in_turn(later)[0], early),
+        (reads_two, two),
+    ]
     return _found([*_asking(one, asks), going_to(reads_two)], chains)
 
 
@@ -198,15 +231,20 @@ class Entered:
         )
 
     def may_have(self, rules: Sequence[Rule], then: str | None) -> bool:
-        """Whether some new chain has as many rules as the list."""
-        count = len(rules) + (then is not None)
-        return any(len(each.rules) == count and each.name not in self.first for each in self.second.chains)
+        """Whether some new chain has as many rules as the list, or as its first half and a jump behind it."""
+        counts = len(rules) + (then is not None), len(rules) // 2 + 1
+        return any(len(each.rules) in counts and each.name not in self.first for each in self.second.chains)
 
     def list_of(self, rules: Sequence[Rule], name: str) -> str | None:
         """The chain with just these rules among those that chain *name* leads to."""
         wanted = keys(rules)
         alike = (each for each in self.by_tests(name) if len(self.second[each].rules) == len(rules))
         return _only({each for each in alike if keys(self.second[each].rules) == wanted})
+
+    def list_behind(self, rules: Sequence[Rule], name: str) -> str | None:
+        """Of the one chain of these rules and a jump to another, among those below *name*: that other."""
+        alike = [each for each in self.by_tests(name) if len(self.second[each].rules) == len(rules) + 1]
+        return _only(self.by_rules_without_tests([each for each in alike if self._has(each, rules)]))
 
     def rest(self, name: str, rules: Sequence[Rule]) -> str | None:
         """The chain that a tree over *rules*, in chain *name*, goes on to; None where that is not clear."""

@@ -10,6 +10,7 @@ import pytest
 import hitables
 from hitables.ir.choices import Malformed
 from hitables.ir.fields import Family
+from hitables.ir.packet import Backend
 from hitables.ir.program import Program
 from hitables.parse.iptables import read
 from hitables.verify import bdd, exact
@@ -267,3 +268,65 @@ def test_many_parts_are_proved_with_the_printed_one_first() -> None:
     for pair in ((output.before, output.program), (output.program, output.before)):
         answer = exact.check(*pair, Question())
         assert isinstance(answer, Equal) and answer.looked_at < 30 * len(rules)
+
+
+def in_halves(output: hitables.Output) -> tuple[list[str], int]:
+    """The lines of a compiled list, and where the chain is that calls a tree and goes to the second half."""
+    lines = output.text.splitlines(keepends=True)
+    calls = re.compile(r"-A (ht\d+) -j ht\d+\n-A \1 -g ht\d+\n$")
+    (at,) = [
+        at
+        for at in range(len(lines) - 1)
+        if calls.match(lines[at] + lines[at + 1])
+        and sum(line.startswith(f"-A {lines[at].split()[1]} ") for line in lines) == 2
+    ]
+    return lines, at
+
+
+@pytest.mark.parametrize("backend", ["nft", "legacy"])
+def test_packets_of_two_kinds_read_half_of_the_list(backend: str) -> None:
+    output = hitables.compile(text("j,ACCEPT j,DROP"), backend=backend)
+    lines, at = in_halves(output)
+    rest = lines[at + 1].split()[-1]
+    own = [line for line in lines if line.startswith(f"-A {rest} ")]
+    assert len(own) == len(HOSTS) and not output.by_regions
+    assert (
+        f"-A {rest} -s {HOSTS[100]}/32 -j ACCEPT\n" in own or f"-A {rest} -s {HOSTS[100]} -j ACCEPT\n" in own
+    )
+    answer = exact.check(output.before, output.program, Question())
+    assert isinstance(answer, Equal) and answer.looked_at < 30 * len(HOSTS)
+
+
+@pytest.mark.parametrize("change", ["no call", "no rest", "the whole list", "a rule less", "another order"])
+def test_a_half_that_is_wrong_proves_nothing(change: str) -> None:
+    output = hitables.compile(text("j,ACCEPT j,DROP"), backend="nft")
+    lines, at = in_halves(output)
+    later, early, rest = lines[at].split()[1], lines[at].split()[-1], lines[at + 1].split()[-1]
+    if change == "no call":  # a source of the first half is not looked at
+        del lines[at]
+    elif change == "no rest":
+        del lines[at + 1]
+    elif change == "another order":  # a destination of the first half goes where only the second is read
+        whole = next(line.split()[1] for line in lines if re.match(rf"-A ht\d+ -g {rest}$", line))
+        tells = [number for number, line in enumerate(lines) if line.endswith(f"-g {whole}\n")]
+        lines[tells[3]] = lines[tells[3]].replace(f"-g {whole}\n", f"-g {later}\n")
+    elif change == "the whole list":  # right, but longer
+        whole = next(line.split()[1] for line in lines if re.match(rf"-A ht\d+ -g {rest}$", line))
+        lines = [line.replace(f"-g {later}\n", f"-g {whole}\n") for line in lines]
+    else:
+        reached, waiting = {early}, [early]
+        while waiting:
+            name = waiting.pop()
+            more = {line.split()[-1] for line in lines if line.startswith(f"-A {name} ") and " -g " in line}
+            waiting += more - reached
+            reached |= more
+        own = [
+            number for number, line in enumerate(lines) if line.split()[1:2] and line.split()[1] in reached
+        ]
+        verdicts = [number for number in own if lines[number].endswith("-j ACCEPT\n")]
+        del lines[verdicts[5]]
+    after = read("".join(lines))
+    question = Question(backends=(Backend.NFT,))
+    answers = [check(output.before, after, question) for check in (exact.check, bdd.check)]
+    right = change == "the whole list"
+    assert [isinstance(answer, Equal) for answer in answers] == [right, right], answers
