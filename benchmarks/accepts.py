@@ -164,6 +164,7 @@ EXPLAINED = (
     ("strict", r"TCPMSS, with these options",
      "of --clamp-mss-to-pmtu and --set-mss the last counts; a rule with both is held to the places of the first"),
     ("strict", r"-F behind rules", "iptables-legacy empties the chains, iptables-nft keeps the rules"),
+    ("strict", r"is number 262", "-p mptcp: iptables-nft stores it as 6, which is tcp, and legacy as no packet's protocol"),
     ("strict", r"binary data|COMMIT|this belongs to no option", "control characters: the text is no text"),
 )  # fmt: skip
 

@@ -44,7 +44,7 @@ _FIXED_IN_FILTER = frozenset({Metadata.CT, Metadata.ADDRESSES, Metadata.PAYLOAD,
 def patterns_of(words: Iterable[str]) -> tuple[str, ...]:
     """The patterns that *words* of --leave stand for: a preset for its own, other words for themselves.
 
-    InvalidOption for several in one word, and for a pattern of built-in chains, which are no other program's.
+    InvalidOption for several in one word, and for a word with * or ? that means built-in chains, too.
     """
     words = tuple(words)
     for word in words:
@@ -53,7 +53,7 @@ def patterns_of(words: Iterable[str]) -> tuple[str, ...]:
         if not word:
             raise InvalidOption("--leave: an empty name; name a program or chains, or leave the option out")
         built_in = next((name for name in _BUILT_IN if fnmatchcase(name, word)), "")
-        if built_in:
+        if built_in and word != built_in:
             raise InvalidOption(
                 f"--leave {word}: it matches the built-in chain {built_in}, which is no other program's"
             )

@@ -173,7 +173,7 @@ def test_trace_names_matches_with_memory_that_the_packet_does_not_answer(tmp_pat
 @pytest.mark.parametrize("command", [("check", 2), ("diff", 2), ("lint", 1), ("compile", 1)])
 def test_a_name_of_leave_that_no_chain_has_is_told(command: tuple[str, int], small: Path) -> None:
     arguments = [command[0], *[small] * command[1]]
-    known = ["--leave", "docker", "--leave", "f2b-*"]
+    known = ["--leave", "docker", "--leave", "f2b-*", "--leave", "INPUT"]
     told = run(*arguments, "--leave", "dokcer", "--leave", "kubernetes", *known).stderr
     assert "--leave dokcer: no chain has this name; did you mean docker?" in told
     assert "--leave kubernetes: no chain has this name\n" in told

@@ -12,7 +12,8 @@ from hitables.errors import NotEquivalent
 from hitables.verify import exact
 from hitables.verify.question import Difference, Equal
 from sflgen.commands import read_commands
-from sflgen.proof import plan, prove, start, verify
+from sflgen.planner import plan_unproved
+from sflgen.proof import plan, prove, prove_plan, start, verify
 from sflgen.settings import Settings
 from sflgen.state import State
 
@@ -64,13 +65,16 @@ def without_entry(state: State) -> State:
     return replace(state, master=planned.after.master, loaded=replace(state.loaded, tables=tuple(tables)))
 
 
-def test_a_change_of_policy_is_refused_where_the_tree_relies_on_the_policy() -> None:
+def test_a_change_of_policy_grows_a_tree_anew_that_relies_on_the_policy() -> None:
     state = without_entry(hidden_rules("ACCEPT", "ACCEPT", "nft"))
     assert isinstance(verify(state), Equal)
     with pytest.raises(NotEquivalent):
         prove(state)
+    updates = read_commands("-P FORWARD DROP", state.master)
     with pytest.raises(NotEquivalent):
-        plan(state, read_commands("-P FORWARD DROP", state.master))
+        prove_plan(plan_unproved(state, updates))
+    changed = plan(state, updates)
+    assert changed.folds and isinstance(verify(changed.after), Equal)
 
 
 def with_calls(calls: str) -> State:
