@@ -73,7 +73,7 @@ class Store:
     """An open state directory; closed (and unlocked) by `close` or at the end of a with block.
 
     `unsettled` is the state before the last commit if the kernel may not have that commit; `unsettled_edits`
-    are its edits of the kernel's rules, as they were read when the store was opened.
+    are then its edits of the kernel's rules.
     """
 
     def __init__(self, folder: Path, state: State, generation: int, lock: int | None) -> None:
@@ -182,7 +182,7 @@ class Store:
                 self.compact()
 
     def _load(self, plan: Plan, load: Callable[[str], None]) -> None:
-        self.unsettled = plan.before
+        self.unsettled, self.unsettled_edits = plan.before, plan.edits
         with interrupts.deferred():  # *load* ends with the kernel having all of the patch or nothing
             try:
                 load(plan.text)

@@ -35,7 +35,7 @@ def apart(
 ) -> list[Tree]:
     """The trees over *boxes* whose rules are of these *kinds*.
 
-    None where nesting or budget do not allow it, or rules of two of more than two kinds let packets pass.
+    There is none where nesting or budget do not allow it, or rules of two of three kinds let packets pass.
     """
     # RETURN in the list that is asked would come back to the rule.
     comes_back = (boxes.reorder & (Reorder.DEFERRABLE | Reorder.LATE)) == 0
