@@ -13,6 +13,9 @@ only the list does what these do, in their order.  So the list is equal to each 
   kinds are read in turn, and before each rule packets that it matches go to the list if they match a rule of
   a later kind, too.  There they end, since that rule is in the list.  Other packets match no rule of another
   kind, or they had ended before.
+Of two kinds, where each rule of the first surely ends the way of its packets, a packet need not read all of
+the list: if its first match of the second kind stands behind some place, it matches no rule of that kind
+before the place; so it may read the rules of the first kind that stand there, and then the list behind it.
 Where broken headers may be dropped that the list accepts, its matches may be evaluated early, as they drop
 nothing else.
 
