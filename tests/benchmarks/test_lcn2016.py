@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from benchmarks import lcn2016, lcn2016_growth, lcn2016_tables
 from benchmarks.confidence import spread
 from benchmarks.lcn2016 import Protocol, never_rebuilt, over_delta, table_two
 from benchmarks.lcn2016_sets import FORMS, KINDS, PLANS, Workload
+from benchmarks.record.lcn2016 import whole_durations
 from hitables import engine
 
 TINY = Protocol(
@@ -208,3 +210,10 @@ def test_tables_show_what_was_measured_and_the_papers_figures() -> None:
     assert "| `sfl(rfc)` | 5.00 ± 6.31 / 99.0 | 5.00 ± 6.31 / 99.0 | 43.6 / 75.7 |" in table
     assert "| `sfl(rfc)` | 1.00 | 1.00 | 1.00 | 2.73 | 18.2 |" in lcn2016_tables.claims(rows)
     assert "–" in lcn2016_tables.exponents([{"case": "rules", "plan": "linear", "seed": "acl", "ended": "x"}])
+
+
+def test_the_page_shows_durations_that_are_measured_at_every_delta() -> None:
+    protocol = Protocol(**{**asdict(TINY), "durations": (0.01, 0.02)})
+    rows = list(over_delta(protocol, []))
+    assert whole_durations(rows) == [0.01, 0.02]
+    assert whole_durations(rows[:-1]) == [0.01]
