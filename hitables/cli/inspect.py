@@ -194,18 +194,22 @@ def stats(
         "--format",
         "form",
         type=click.Choice(["dot", "graphml", "svg"]),
-        default="dot",
-        show_default=True,
-        help="Write the graph in this format; svg needs matplotlib.",
+        help="Write the graph in this format; svg needs matplotlib. By default that of the name (.svg, "
+        ".graphml), else dot.",
     ),
     output_option("Write the graph to FILE"),
 )
-def graph(file: str, form: str, output: str, tables: tuple[str, ...], family: str | None) -> None:
+def graph(file: str, form: str | None, output: str, tables: tuple[str, ...], family: str | None) -> None:
     """Draw the jumps between the chains of FILE; in a compiled rule set these are the trees."""
     from ..files import check_outputs, write_text
     from ..report.graph import draw
 
     check_outputs({"--output": output}, {"FILE": file})
+    ending = output.rpartition(".")[2].lower()
+    if form is None and ending in ("png", "pdf", "jpg", "ps", "eps"):
+        graphviz = f"hitables graph {file} | dot -T{ending} -o {output}"
+        raise HitablesError(f"{output}: not a format of graph; let Graphviz draw it: {graphviz}")
+    form = form or (ending if ending in ("svg", "graphml") else "dot")
     program = read_program(file, family)
     for name in tables:
         if all(table.name != name for table in program):

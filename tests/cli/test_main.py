@@ -303,3 +303,14 @@ def test_an_unexpected_fault_gives_a_message_of_one_line(monkeypatch: pytest.Mon
     monkeypatch.setattr(hitables.files, "read_text", broken)
     done = CliRunner().invoke(main, ["compile"])
     assert done.exit_code == 2 and "fault of hitables" in done.stderr and "oops" in done.stderr
+
+
+def test_a_graph_has_the_format_of_its_file(small: Path, tmp_path: Path) -> None:
+    beginnings = {"a.svg": "<?xml", "a.graphml": "<graphml", "a.dot": "digraph", "a": "digraph"}
+    for name, beginning in beginnings.items():
+        run("graph", small, "-o", tmp_path / name)
+        assert (tmp_path / name).read_text().startswith(beginning), name
+    refused = run("graph", small, "-o", tmp_path / "a.png", status=2).stderr
+    assert "let Graphviz draw it" in refused and not (tmp_path / "a.png").exists()
+    run("graph", small, "--format", "dot", "-o", tmp_path / "b.svg")
+    assert (tmp_path / "b.svg").read_text().startswith("digraph")
