@@ -76,14 +76,17 @@ def boxes_of(rules: ListRules) -> Boxes:
     test_start, test_dim = np.array(tests.starts, np.int64), np.array(tests.dims, np.int64)
     exact = np.ones(count, np.bool_)
     exact[rule[matches.inexact[of_list]]] = False
-    exact[of_rule[np.diff(test_start)[test] != 1]] = False
+    intervals = np.diff(test_start)[test]
+    exact[of_rule[intervals != 1]] = False
+    never = intervals == 0  # tests that no value passes, as `! -o +`
     dims = np.unique(test_dim[test])
     lows, highs = np.zeros((2, len(dims), count), np.int64)
     for at, dim in enumerate(dims.tolist()):
         highs[at] = tests.coordinates[Field(dim)].size - 1 if dim < len(Field) else 1
-        here = test_dim[test] == dim
+        here = (test_dim[test] == dim) & ~never
         np.maximum.at(lows[at], of_rule[here], ends[2 * test_start[test[here]]])
         np.minimum.at(highs[at], of_rule[here], ends[2 * test_start[test[here] + 1] - 1])
+    highs[:, of_rule[never]] = -1
     return Boxes(lows, highs, exact & rules.final & ~rules.changing & (lows <= highs).all(axis=0))
 
 

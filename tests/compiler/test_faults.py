@@ -375,6 +375,36 @@ HIDDEN_BUT_DROPS = """\
 COMMIT
 """
 
+# The second rule drops broken packets of any sender; in a tree of groups they would match the ninth before.
+DROPS_ANY_SENDER = """\
+*filter
+:FORWARD ACCEPT [0:0]
+-A FORWARD -d 10.0.251.0/24 -m mac --mac-source 02:00:00:00:00:01 -j DROP
+-A FORWARD -p udp --dport 0:65535 -m mac --mac-source 02:00:00:00:00:03 -j ACCEPT
+-A FORWARD -d 10.0.251.0/24 -j ACCEPT
+-A FORWARD -p tcp --dport 63680 -m mac --mac-source 02:00:00:00:00:05 -j ACCEPT
+-A FORWARD -s 10.0.251.0/24 -m mac --mac-source 02:00:00:00:00:05 -j DROP
+-A FORWARD -s 10.2.117.0/24 -p udp -m mac --mac-source 02:00:00:00:00:04 -j ACCEPT
+-A FORWARD -m mac --mac-source 02:00:00:00:00:01 -j DROP
+-A FORWARD ! -s 10.0.251.0/24 -p tcp -j ACCEPT
+-A FORWARD -d 10.2.117.0/24 -m mac --mac-source 02:00:00:00:00:05 -j ACCEPT
+-A FORWARD -p tcp -j ACCEPT
+-A FORWARD -p tcp --dport 0:65535 -j ACCEPT
+-A FORWARD -m mac --mac-source 02:00:00:00:00:05 -j DROP
+-A FORWARD -d 10.2.117.0/24 -j DROP
+-A FORWARD -d 10.2.117.0/24 -j ACCEPT
+-A FORWARD -m mac --mac-source 02:00:00:00:00:04 -j ACCEPT
+-A FORWARD -d 10.2.117.0/24 -j DROP
+-A FORWARD -s 10.0.251.0/24 -m mac --mac-source 02:00:00:00:00:03 -j ACCEPT
+COMMIT
+"""
+
+
+def test_a_rule_that_drops_broken_packets_precedes_rules_of_other_groups() -> None:
+    output = hitables.compile(DROPS_ANY_SENDER, effort="fast", min_length=4)
+    assert not output.faults and output.proved
+    assert next(each for each in output.reports if each.chain == "FORWARD").why == ""
+
 
 def test_a_tree_that_lacks_a_rule_which_drops_broken_packets_is_grown_with_care(
     monkeypatch: pytest.MonkeyPatch,

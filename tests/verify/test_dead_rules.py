@@ -102,3 +102,29 @@ def test_a_rule_whose_malformed_packets_are_dropped_later_may_be_printed_nowhere
     after = in_groups(with_last(one, *halves, "-j DROP"), monkeypatch)
     assert isinstance(exact.check(hitables.read(before), hitables.read(after), Question()), Equal)
     assert proved_by_lists(before, after, monkeypatch) is True
+
+
+# No packet leaves by a device that `+` is not the name of: no value passes the test, and it is the last one.
+MATCHES_NOTHING = """\
+*filter
+:FORWARD ACCEPT [0:0]
+-A FORWARD -s 10.2.138.141/32 -j ACCEPT
+-A FORWARD -p tcp -j DROP
+-A FORWARD -p tcp -j DROP
+-A FORWARD -s 10.2.220.252/32 -j DROP
+-A FORWARD -p udp -j ACCEPT
+-A FORWARD -s 10.0.185.0/24 -p udp -j ACCEPT
+-A FORWARD -p tcp --sport 1024:65535 -j ACCEPT
+-A FORWARD -s 10.0.120.47/32 -p icmp ! -o lo -j DROP
+-A FORWARD -s 10.2.138.141/32 -p icmp -j ACCEPT
+-A FORWARD -p tcp --dport 0:1023 -j ACCEPT
+-A FORWARD -p icmp -i ppp+ -j ACCEPT
+-A FORWARD ! -o + -j DROP
+-A FORWARD ! -d 10.0.120.47/32 ! -o lo -j ACCEPT
+COMMIT
+"""
+
+
+def test_lists_with_a_rule_that_no_packet_can_match_are_compared() -> None:
+    output = hitables.compile(MATCHES_NOTHING, effort="best", leaf_size=16, max_expansion=20)
+    assert output.proved and "-j ht" in output.text

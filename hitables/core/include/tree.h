@@ -51,8 +51,9 @@ enum tree_free {
         8, /* it also drops packets that lack an optional field, even one that its boxes require */
     TREE_LATE = 16, /* not MOVABLE, but it may be in the last group: a packet that no earlier rule decides
                      * meets it there once, behind the earlier rules of that group */
-    TREE_KEPT = 32 /* no rule hides it that lets by a packet which it drops outside of its boxes: along axes
-                    * that are never cut, and (TREE_DROPS) along optional ones */
+    TREE_KEPT = 32 /* it drops packets outside of its boxes, too: along axes never cut, and (TREE_DROPS)
+                    * along optional ones.  No rule hides it that lets these by, and they meet it before later
+                    * rules of other groups */
 };
 
 /* Cost of a test for a packet that it does not take, and for one that it takes. */

@@ -27,28 +27,29 @@ struct meeting_rules {
     uint32_t visits;
 };
 
-static bool boxes_meet(const struct space *space, uint32_t one, uint32_t two)
+/* Whether a packet of box *one* may lie in box *earlier*, or be dropped by its rule (TREE_KEPT). */
+static bool boxes_meet(const struct space *space, uint32_t one, uint32_t earlier)
 {
     for (uint32_t a = 0; a < space->in->axes; a++) {
-        struct rank_range x = box_ranks(space, one, a), y = box_ranks(space, two, a);
+        struct rank_range x = box_ranks(space, one, a), y = kept_ranks(space, earlier, a);
         if (x.low > y.high || y.low > x.high)
             return false;
     }
     return true;
 }
 
-static bool box_meets_rule(const struct group_trees *f, uint32_t box, uint32_t rule)
+static bool box_meets_rule(const struct group_trees *f, uint32_t box, uint32_t earlier)
 {
-    for (uint32_t b = f->first[rule]; b < f->first[rule + 1]; b++)
+    for (uint32_t b = f->first[earlier]; b < f->first[earlier + 1]; b++)
         if (boxes_meet(f->space, box, b))
             return true;
     return false;
 }
 
-static bool rules_meet(const struct group_trees *f, uint32_t one, uint32_t two)
+static bool rules_meet(const struct group_trees *f, uint32_t one, uint32_t earlier)
 {
     for (uint32_t b = f->first[one]; b < f->first[one + 1]; b++)
-        if (box_meets_rule(f, b, two))
+        if (box_meets_rule(f, b, earlier))
             return true;
     return false;
 }

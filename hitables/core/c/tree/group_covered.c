@@ -14,12 +14,8 @@
 /* Whether *outer* has all packets of *inner*, and those that a rule of TREE_KEPT drops besides. */
 static bool is_within(const struct space *space, uint32_t inner, uint32_t outer)
 {
-    uint8_t free = space->in->free[space->in->rule[inner]];
     for (uint32_t a = 0; a < space->in->axes; a++) {
-        struct rank_range in = box_ranks(space, inner, a), out = box_ranks(space, outer, a);
-        bool never_cut = space->in->axis[a].cut == TREE_CUT_NONE;
-        if (free & TREE_KEPT && (never_cut || (free & TREE_DROPS && space->in->axis[a].optional)))
-            in = (struct rank_range){0, space->line[a].edges - 1};
+        struct rank_range in = kept_ranks(space, inner, a), out = box_ranks(space, outer, a);
         if (out.low > in.low || out.high < in.high)
             return false;
     }

@@ -133,6 +133,16 @@ static inline struct rank_range box_ranks(const struct space *space, uint32_t bo
     return space->ranks[(size_t)box * space->in->axes + axis];
 }
 
+/* The same, for what the box's rule matches or, if it is TREE_KEPT, drops besides. */
+static inline struct rank_range kept_ranks(const struct space *space, uint32_t box, uint32_t axis)
+{
+    uint8_t free = space->in->free[space->in->rule[box]];
+    const struct tree_axis *along = &space->in->axis[axis];
+    if (free & TREE_KEPT && (along->cut == TREE_CUT_NONE || (free & TREE_DROPS && along->optional)))
+        return (struct rank_range){0, space->line[axis].edges - 1};
+    return box_ranks(space, box, axis);
+}
+
 /* The last value of elementary interval *rank*. */
 static inline u128 line_end(const struct line *line, uint32_t rank)
 {
