@@ -15,6 +15,7 @@ from ..analyse.callgraph import check_loops
 from ..ir.program import Program, check_names
 from ..ir.rule import EVERYTHING, Match, Metadata, Role
 from ..parse.named_memory import FIRST
+from ..parse.set_counters import reads_counters
 from ..syntax.extensions import MATCHES, TARGETS
 from .options import Options
 from .result import ChainReport, Compiled, Fault
@@ -65,7 +66,8 @@ def _must_stay(program: Program) -> frozenset[int]:
 
     Connections are tracked, and fragments put together, while a rule needs connections: the first rule of
     each extension that does stays.  RATEEST makes the estimator that `-m rateest` reads.  Of rules that share
-    a memory by name and configure it differently, the kernel uses the first.
+    a memory by name and configure it differently, the kernel uses the first.  While a rule reads the counters
+    of an ipset, each match of any set counts.
     """
     kept: dict[object, int] = {}
     # Rules share equal matches and targets, so there are far fewer objects than rules.
@@ -73,17 +75,19 @@ def _must_stay(program: Program) -> frozenset[int]:
     matches = list(row.from_iterable(map(attrgetter("matches"), rules)))
     distinct = dict(zip(map(id, matches), matches, strict=True))
     tracking = {key for key, match in distinct.items() if _tracks(match)}
-    first = {key for key, match in distinct.items() if match.name and FIRST in match.key}
+    staying = {
+        key for key, match in distinct.items() if match.name and (FIRST in match.key or reads_counters(match))
+    }
     names = {target.name for target in {id(rule.target): rule.target for rule in rules}.values() if target}
-    if not tracking and not first and names.isdisjoint(_LOADED):
+    if not tracking and not staying and names.isdisjoint(_LOADED):
         return frozenset()
     for table in program:
         for chain in table.chains:
             for rule in chain.rules:
-                for match in rule.matches if tracking or first else ():
+                for match in rule.matches if tracking or staying else ():
                     if id(match) in tracking:
                         kept.setdefault((table.name, match.name), id(rule))
-                    if id(match) in first:
+                    if id(match) in staying:
                         kept[id(rule)] = id(rule)
                 if rule.target is None or rule.target.name not in _LOADED:
                     continue

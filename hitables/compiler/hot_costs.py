@@ -67,7 +67,8 @@ class HotCosts:
             Chain(name, None, (*rules[:fixed], *each, *rules[fixed:]))
             for name, each in zip(names, hot, strict=True)
         ]
-        others = (each for each in self.table.chains if each.name != self.chain)
+        # Chains that enter the compiled one need it, but no packet comes by them: chains jump in no circle.
+        others = (each.with_rules(()) if each.name == self.chain else each for each in self.table.chains)
         table = replace(self.table, chains=(*others, *self.written.chains, *choices))
         program = Program(self.family, (table,), self.table.name)
         inside = [each.name for each in table.chains if each.name not in names]

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import chain as row
 from typing import Any
 
 from ..analyse.weights import Weights
@@ -30,12 +31,13 @@ from ..ir.marker import with_markers
 from ..ir.meaning import Digests
 from ..ir.program import Program, with_undeclared_kept
 from ..parse.iptables import Vocabulary
+from ..parse.named_memory import FIRST, SHARING
 from ..reader import read
 from ..verify.question import ByRegions, Difference, Equal, Question, Undecided
 from ..version import __version__
 from .compile import compile_rules
 from .options import LEFT, PAPER_CHOICES, Options
-from .result import ChainReport, Compiled, Fault, left_alone
+from .result import MIXED, ChainReport, Compiled, Fault, left_alone
 
 Weigh = Callable[[Program], Weights | None]  # the weights of a program's rules; None: all alike
 OnStage = Callable[[str], None]  # receives the name of each stage as it begins
@@ -375,13 +377,22 @@ def _fault(
     else:
         suspects = _chains_on_path(compiled, mismatch)
         why = "its tree would treat a packet differently"
-    faults = [Fault(table, chain, why, _details(mismatch)) for table, chain in suspects]
+    faults = [
+        Fault(table, chain, MIXED if _mixes(program, table, chain) else why, _details(mismatch))
+        for table, chain in suspects
+    ]
     if len(faults) > 1:
         for fault in faults:
             # If putting this chain back suffices, the other suspects keep their trees.
             if _is_repaired(program, compiled.leaving(program, fault).program, mismatch, question):
                 return fault
     return faults[0] if faults else None
+
+
+def _mixes(program: Program, table: str, chain: str) -> bool:
+    """Whether rules of the chain share a memory that other rules configure differently."""
+    matches = row.from_iterable(rule.matches for rule in program.table(table)[chain].rules)
+    return any(match.name in SHARING and FIRST in match.key for match in matches)
 
 
 def _is_repaired(program: Program, candidate: Program, mismatch: _Mismatch, question: Question) -> bool:

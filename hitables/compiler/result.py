@@ -47,6 +47,10 @@ class ChainReport:
     gated: bool = False
 
 
+# Of such rules a tree may change which is loaded first; that is no fault.
+MIXED = "its rules share a memory by name with others of other parameters, and the first loaded counts"
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """A chain that is left as it was because of a fault in hitables.
@@ -109,6 +113,7 @@ class Compiled:
         """The same result with the chain of *fault* as in *source*, without the chains made for it."""
         place = fault.table, fault.chain
         before = source.table(fault.table)[fault.chain]
+        is_fault = fault.why != MIXED
         added = {name for (table, name), chain in self.origins.items() if (table, chain) == place}
         tables = []
         for table in self.program:
@@ -122,13 +127,13 @@ class Compiled:
             replace(self.program, tables=tuple(tables)),
             {key: chain for key, chain in self.origins.items() if (key[0], chain) != place},
             tuple(
-                left_alone(each.table, before, f"left as it was: {fault.why}")
+                left_alone(each.table, before, f"left as it was: {fault.why}" if is_fault else MIXED)
                 if (each.table, each.chain) == place
                 else each
                 for each in self.reports
             ),
             tuple(each for each in self.gone if (each.table, each.chain) != place),
-            (*self.faults, fault),
+            (*self.faults, fault) if is_fault else self.faults,
         )
 
 

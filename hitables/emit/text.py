@@ -12,6 +12,7 @@ from functools import lru_cache
 from ..ir.program import Chain, Program, Table
 from ..ir.rule import Kind, Match, Rule, Target
 from ..parse.lines import quote
+from ..parse.named_memory import FIRST, SHARING, Pieces, in_load_order
 
 
 def _match_text(match: Match) -> str:
@@ -47,18 +48,13 @@ def chain_text(chain: Chain) -> str:
     return f":{chain.name} {policy}{counters}"  # iptables-restore reads no quotes here
 
 
-def _table(table: Table) -> Iterator[str]:
-    yield from table.notes
-    yield f"*{table.name}"
-    for chain in table.chains:
-        if chain.declared:
-            yield from chain.notes
-            yield chain_text(chain)
+def _rules(pieces: Pieces, shared: list[Match]) -> Iterator[str]:
+    """The rules of *pieces* of chains; *shared* gets their matches that share a memory by name."""
     # Copies of a rule share its matches, and rules share equal matches and targets: each text is made once.
     texts: dict[int, str] = {}
-    for chain in table.chains:
-        start = f"-A {quote(chain.name)}"
-        for matches, target, _, counters, notes in chain.rules:
+    for name, rules in pieces:
+        start = f"-A {quote(name)}"
+        for matches, target, _, counters, notes in rules:
             if notes:
                 yield from notes
             tests = texts.get(id(matches))
@@ -68,6 +64,8 @@ def _table(table: Table) -> Iterator[str]:
                     word = texts.get(id(match))
                     if word is None:
                         word = texts[id(match)] = f" {_match_text(match)}"
+                        if match.name in SHARING:
+                            shared.append(match)
                     words.append(word)
                 tests = texts[id(matches)] = "".join(words)
             action = ""
@@ -77,6 +75,21 @@ def _table(table: Table) -> Iterator[str]:
                     action = texts[id(target)] = f" {target_text(target)}"
             line = f"{start}{tests}{action}"
             yield line if counters is None else f"[{counters[0]}:{counters[1]}] {line}"
+
+
+def _table(table: Table) -> Iterator[str]:
+    yield from table.notes
+    yield f"*{table.name}"
+    for chain in table.chains:
+        if chain.declared:
+            yield from chain.notes
+            yield chain_text(chain)
+    pieces = [(chain.name, chain.rules) for chain in table.chains]
+    shared: list[Match] = []
+    lines = list(_rules(pieces, shared))
+    if any(FIRST in match.key for match in shared):
+        lines = list(_rules(in_load_order(pieces), shared))
+    yield from lines
     yield from table.closing
     yield "COMMIT"
 

@@ -4,20 +4,25 @@
 list.  A later rule of the same name uses these, whatever its own parameters are.  iptables-legacy loads the
 built-in chains of a table, then its user chains by name; iptables-nft loads rules in the order of the text.
 So if rules of one name differ, the key of each contains the parameters that are loaded first in either
-backend: rule sets that load another rule first are not equal.
+backend: rule sets that load another rule first are not equal.  A text that is printed chain by chain begins
+with the rules that iptables-nft must load first (`in_load_order`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
+from typing import TypeAlias
 
 from ..ir.program import BUILT_IN, Program
 from ..ir.rule import Match, Rule
 from .set_counters import rules_of, with_rules
 
 FIRST = "first loaded:"
+SHARING = frozenset({"hashlimit", "recent"})  # extensions whose rules share state by a name
+
+Pieces: TypeAlias = Sequence[tuple[str, Sequence[Rule]]]  # of chains: the chain's name, and rules of it
 
 
 def _word_behind(match: Match, option: str, default: str) -> str:
@@ -70,9 +75,39 @@ def with_first_parameters(program: Program) -> Program:
         name = named_memory(match)
         if name not in mixed or FIRST in match.key:
             return match
-        return match._replace(key=f"{match.key} {FIRST} {legacy[name]} / {nft[name]}")
+        return match._replace(key=f"{match.key} {FIRST} {legacy[name]}{_OR}{nft[name]}")
 
     return with_rules(program, change)
+
+
+_OR = " / "
+
+
+def in_load_order(chains: Pieces) -> Pieces:
+    """*chains* in pieces, so that of each mixed state the rule comes first that iptables-nft loaded first.
+
+    Rules of a chain stay in order, so the rules before such a rule in its chain come before it.
+    """
+    found: set[tuple[str, str]] = set()
+    seen: set[tuple[str, str]] = set()  # states of which a rule with other parameters was met
+    until: dict[int, tuple[int, int]] = {}  # by number of a chain: the line of the rule, rules up to it
+    for number, (_, rules) in enumerate(chains):
+        for at, rule in enumerate(rules):
+            for match in rule.matches:
+                name = named_memory(match)
+                if name is None or FIRST not in match.key or name in found:
+                    continue
+                if _parameters(match) != match.key.rpartition(_OR)[2]:
+                    seen.add(name)
+                    continue
+                found.add(name)
+                if name in seen:
+                    line = min(rule.line, until.get(number, (rule.line, 0))[0])
+                    until[number] = line, at + 1
+    ordered = sorted(until, key=lambda number: until[number][0])
+    before = [(chains[number][0], chains[number][1][: until[number][1]]) for number in ordered]
+    rest = ((name, rules[until.get(number, (0, 0))[1] :]) for number, (name, rules) in enumerate(chains))
+    return [*before, *rest]
 
 
 def _as_written(program: Program) -> Iterable[Rule]:

@@ -228,3 +228,21 @@ def test_a_trace_tells_the_rules_of_most_packets(tmp_path: Path) -> None:
 def test_hot_rules_without_traffic_are_refused(arguments: list[str], message: str) -> None:
     done = run(*arguments, text=skewed_text(counters=False))
     assert done.exit_code == 2 and message in done.stderr and not done.stdout
+
+
+@pytest.mark.parametrize("enters", ["-j", "-g"])
+def test_a_chain_that_others_enter_gets_hot_rules(enters: str) -> None:
+    rules = [f"-A C -s 10.0.{at}.0/24 -p tcp -m tcp --dport {at} -j ACCEPT" for at in range(1, 41)]
+    counted = [f"[{at}:9] {rule}" for at, rule in enumerate(rules, 1)]
+    counted[20] = counted[20].replace("[21:", "[90000:")
+    lines = [
+        "*filter",
+        ":FORWARD ACCEPT [0:0]",
+        ":C - [0:0]",
+        f"[9:9] -A FORWARD {enters} C",
+        *counted,
+        "COMMIT",
+        "",
+    ]
+    output = hitables.compile("\n".join(lines), hot=1)
+    assert output.proved and next(each for each in output.reports if each.chain == "C").hot == 1

@@ -1,0 +1,88 @@
+"""Rules that share a memory: which is loaded first counts, and so does that one reads the counters of an ipset."""
+
+from __future__ import annotations
+
+import pytest
+
+import hitables
+from hitables.compiler.result import MIXED
+from hitables.ir.fields import Family
+from hitables.ir.packet import Backend
+from hitables.kernel.load_save import load
+from hitables.kernel.namespace import Namespace
+
+pytestmark = pytest.mark.engine
+
+# Not in the order of the chains: the mask of the first line counts in nft.
+WRITTEN_FIRST = """\
+*filter
+:FORWARD DROP [0:0]
+:a - [0:0]
+-A a -m recent --set --name r --mask 255.255.255.0 -j ACCEPT
+-A FORWARD -j a
+-A FORWARD -s 11.0.0.0/8 -m recent --rcheck --name r -j ACCEPT
+COMMIT
+"""
+
+RATES = "\n".join(
+    [
+        "*filter",
+        ":FORWARD DROP [0:0]",
+        ":a - [0:0]",
+        ":b - [0:0]",
+        "-A FORWARD -j a",
+        "-A FORWARD -j b",
+        "-A a -s 10.0.0.0/16 -m hashlimit --hashlimit-name h --hashlimit-upto 5/sec -j ACCEPT",
+        *(f"-A a -s 10.{each}.0.0/16 -p tcp -m tcp --dport {each} -j ACCEPT" for each in range(1, 41)),
+        "-A b -m hashlimit --hashlimit-name h --hashlimit-upto 100/sec -j ACCEPT",
+        "COMMIT",
+        "",
+    ]
+)
+
+
+@pytest.mark.parametrize("backend", ["any", "legacy", "nft"])
+def test_the_rule_that_nft_loads_first_is_printed_first(backend: str) -> None:
+    output = hitables.compile(WRITTEN_FIRST, backend=backend)
+    assert output.proved and not output.faults
+    assert hitables.check(WRITTEN_FIRST, output.text)
+    assert not hitables.check(WRITTEN_FIRST, WRITTEN_FIRST.replace("255.255.255.0", "255.255.0.0"))
+
+
+@pytest.mark.needs_kernel
+def test_nft_takes_rules_of_chains_by_turns() -> None:
+    text = hitables.compile(WRITTEN_FIRST).text
+    with Namespace() as namespace:
+        load(text, Family.IPV4, Backend.NFT, namespace)
+
+
+@pytest.mark.parametrize("backend", ["any", "legacy", "nft"])
+def test_a_tree_that_would_load_another_rule_first_is_no_fault(backend: str) -> None:
+    output = hitables.compile(RATES, backend=backend)
+    assert output.proved and not output.faults
+    report = next(each for each in output.reports if each.chain == "a")
+    assert report.why in ("", MIXED)
+    same = hitables.compile(RATES.replace("100/sec", "5/sec"), backend=backend)
+    assert next(each for each in same.reports if each.chain == "a").why == ""
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        """-A FORWARD -p tcp -m set --match-set s1 src -j ACCEPT
+-A FORWARD -p udp -m set ! --match-set s1 src -j ACCEPT
+-A FORWARD -j DROP
+-A a -j DROP
+-A a -m set --match-set s1 src --packets-gt 10 -j ACCEPT
+""",
+        """-A FORWARD -s 10.0.0.0/8 -m set --match-set s1 src -j ACCEPT
+-A FORWARD -j DROP
+-A FORWARD -m set --match-set s1 src --packets-gt 10 -j ACCEPT
+""",
+    ],
+)
+def test_the_rule_by_which_sets_count_stays_where_only_verdicts_are_kept(rules: str) -> None:
+    text = f"*filter\n:FORWARD DROP [0:0]\n:a - [0:0]\n{rules}COMMIT\n"
+    output = hitables.compile(text, equivalence="verdict")
+    assert output.proved and not output.faults
+    assert "--packets-gt 10" in output.text
