@@ -30,6 +30,7 @@ from .terminal import (
     section,
     timeout_option,
     warn_of_leave,
+    warn_of_lost,
     warn_of_unknown,
 )
 
@@ -141,7 +142,7 @@ class Weights:
         help="Write a page for a browser: each chain before and after, and its tree.",
     ),
     option("--summary", is_flag=True, help="Print a table of the compiled chains to standard error."),
-    option("--quiet", is_flag=True, help="Show no progress bar."),
+    option("--quiet", is_flag=True, help="Show no progress bar, and no notes of chains that are not compiled; warnings stay."),
 )
 @section(
     "Rule set",
@@ -319,6 +320,7 @@ def compile_command(
         program = read(text, family=family_of(family), name=file, known=known)
         refuse_compiled(program, file)
         warn_of_unknown(program)
+        warn_of_lost(program)
         warn_of_leave(options["leave"], [program])
         result = compile_program(
             program,

@@ -310,7 +310,24 @@ def read_program(file: str, family: str | None) -> Any:
 
     program = read(read_text(file), family=family_of(family), name=file)
     warn_of_unknown(program)
+    warn_of_lost(program)
     return program
+
+
+def warn_of_lost(program: Program) -> None:
+    """Tell of tables that the text gives again, by which the rules of the earlier ones are lost."""
+    for table in program:
+        for line, rules in table.replaced:
+            click.echo(
+                f"hitables: warning: {program.name}, line {table.line}: *{table.name} comes again, so "
+                f"iptables-restore drops that of line {line}, with {counted(rules, 'rule')}; join the two",
+                err=True,
+            )
+
+
+def counted(number: int, noun: str) -> str:
+    """The number with its noun: "1 rule", "2 rules"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def warn_of_unknown(program: Program) -> None:

@@ -34,6 +34,7 @@ class TableDraft:
     notes: tuple[str, ...]
     chains: dict[str, ChainDraft] = field(default_factory=dict)
     dropping: dict[str, int] = field(default_factory=dict)  # chain -> line of DROP in an earlier table
+    replaced: tuple[tuple[int, int], ...] = ()  # as in Table
 
 
 def for_all(command: str, table: TableDraft) -> None:

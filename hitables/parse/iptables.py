@@ -256,12 +256,15 @@ class _Reader:
             raise Fault(f"unknown table {name!r}", 0, f"use one of {', '.join(BUILT_IN)}")
         notes = self.take_notes()
         dropping: dict[str, int] = {}
+        replaced: tuple[tuple[int, int], ...] = ()
         for table in self.tables:
             if table.name == name:  # iptables-restore replaces the rules; the comments stay
                 notes = (*table.notes, *table.closing, *notes)
                 dropping = {chain.name: chain.line for chain in table.chains if chain.policy == "DROP"}
+                lost = table.rule_count()
+                replaced = (*table.replaced, (table.line, lost)) if lost else table.replaced
         self.tables = [table for table in self.tables if table.name != name]
-        self.open = TableDraft(name, self.line, notes, dropping=dropping)
+        self.open = TableDraft(name, self.line, notes, dropping=dropping, replaced=replaced)
         for chain in BUILT_IN[name]:
             self.open.chains[chain] = ChainDraft(chain, "ACCEPT", None, 0, (), False)
         if still_open is not None:
@@ -338,7 +341,7 @@ class _Reader:
                 )
             )
         closing = self.take_notes()
-        self.tables.append(Table(draft.name, tuple(chains), draft.line, draft.notes, closing))
+        self.tables.append(Table(draft.name, tuple(chains), draft.line, draft.notes, closing, draft.replaced))
 
     def error_at(self, line: int, reason: str, word: str, hint: str = "") -> ParseError:
         text = self.lines[line - 1] if line else ""

@@ -277,11 +277,18 @@ class _Cutter:
             except ValueError as error:
                 raise Fault(str(error), value) from None
 
+    def stray(self, word: str, at: int) -> str:
+        """A hint at a word that is no option's, where it comes from a habit of the shell; or ""."""
+        if word.startswith("#"):
+            return 'write comments in lines of their own, or as -m comment --comment "TEXT"'
+        if any(each.startswith("'") for each in self.words[:at]):
+            return "iptables-restore joins words by double quotes only"
+        return ""
+
     def misfit(self, word: str, at: int) -> Fault:
         if not word.startswith("-"):
-            return Fault(
-                f"{word!r} belongs to no option" if word != LITERAL else "this belongs to no option", at
-            )
+            said = "this" if word == LITERAL else repr(word)
+            return Fault(f"{said} belongs to no option", at, self.stray(word, at))
         self.check_protocol()
         known = [*GENERAL, *HEADER]
         for part in [*self.matches, self.target]:

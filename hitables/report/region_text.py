@@ -146,6 +146,8 @@ def _flags(values: Values) -> str:
 
 def _interfaces(values: Values, family: Family) -> str:
     rest = values.complement(top(Field.IIF, family)).intersect(Values(((1, top(Field.IIF, family)),)))
+    if not rest:
+        return "any"
     but = bool(rest) and len(rest.pairs) < len(values.pairs)
     parts = list(_interface_parts(rest if but else values))
     return ("all but " if but else "") + _listed(parts, len(parts))

@@ -76,6 +76,13 @@ def number(text: str, low: int, high: int) -> int:
     return value
 
 
+# What to do where there is no address: by whether the text has a variable.
+_NO_ADDRESS = {
+    False: "host names are not looked up: write the address",
+    True: "iptables-restore replaces no variables: write the address",
+}
+
+
 def _ipv4(text: str, looked_up: bool) -> int:
     """Dotted numbers, octal ones behind a 0; fewer than four are filled up with zeros on the right: as
     iptables does.
@@ -85,7 +92,7 @@ def _ipv4(text: str, looked_up: bool) -> int:
     """
     parts = text.split(".")
     if not 1 <= len(parts) <= 4 or not all(_NUMBER.fullmatch(part) for part in parts):
-        raise ValueError(f"not an IPv4 address: {text!r} (host names are not looked up)")
+        raise ValueError(f"not an IPv4 address: {text!r} ({_NO_ADDRESS['$' in text]})")
     if looked_up and len(parts) < 4 and not any(part.startswith("+") for part in parts):
         try:
             packed = int.from_bytes(socket.inet_aton(text), "big")
@@ -127,7 +134,7 @@ def _ipv6(text: str) -> int:
             raise ValueError
         return int(ipaddress.IPv6Address(text))
     except ValueError:
-        raise ValueError(f"not an IPv6 address: {text!r} (host names are not looked up)") from None
+        raise ValueError(f"not an IPv6 address: {text!r} ({_NO_ADDRESS['$' in text]})") from None
 
 
 def address(text: str, family: Family, looked_up: bool = False) -> int:

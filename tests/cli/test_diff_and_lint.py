@@ -166,3 +166,19 @@ def test_two_days_of_one_site_give_a_readable_diff(shared: Path) -> None:
     text = run("diff", *names, status=1).stdout.splitlines()
     assert len(text) < 40
     assert any("no longer asks recent" in line and "now also asks limit" in line for line in text)
+
+
+@pytest.mark.parametrize("command", [["lint"], ["compile"], ["stats"]])
+@pytest.mark.parametrize("lost", [1, 2])
+def test_rules_of_a_table_that_comes_again_are_told_of(command: list[str], lost: int, tmp_path: Path) -> None:
+    path = tmp_path / "joined.rules"
+    first = "*filter\n" + "-A INPUT -p tcp -j DROP\n" * lost + "COMMIT\n"
+    path.write_text(first + "*filter\n-A INPUT -j ACCEPT\nCOMMIT\n")
+    said = CliRunner().invoke(main, [*command, str(path)]).stderr
+    rules = "1 rule" if lost == 1 else "2 rules"
+    assert (
+        f"{path}, line {lost + 3}: *filter comes again, so iptables-restore drops that of line 1, with {rules}"
+        in said
+    )
+    path.write_text("*filter\n:INPUT ACCEPT [0:0]\nCOMMIT\n*filter\n-A INPUT -j ACCEPT\nCOMMIT\n")
+    assert "comes again" not in CliRunner().invoke(main, [*command, str(path)]).stderr

@@ -269,7 +269,10 @@ def test_masks_that_are_no_prefixes_are_read_exactly() -> None:
 REFUSED = [
     ("-A INPUT -p tcp --sprot 80 -j ACCEPT", "did you mean --sport", "--sprot"),
     ("-A INPUT -s 300.1.1.1 -j DROP", "not an IPv4 address", "300.1.1.1"),
-    ("-A INPUT -s host.example -j DROP", "host names are not looked up", "host.example"),
+    ("-A INPUT -s host.example -j DROP", "host names are not looked up: write the address", "host.example"),
+    ("-A INPUT -s $LAN -j DROP", "iptables-restore replaces no variables", "$LAN"),
+    ("-A INPUT -j DROP # why", "write comments in lines of their own", "#"),
+    ("-A INPUT -m comment --comment 'a b' -j DROP", "joins words by double quotes only", "b'"),
     ("-A INPUT -s 10.0.0.1/33 -j DROP", "prefix length: 33", "10.0.0.1/33"),
     ("-A INPUT -s ! 10.0.0.0/8 -j ACCEPT", "belongs to no option", "10.0.0.0/8"),
     ("-A INPUT -p 256 -j ACCEPT", "unknown protocol", "256"),

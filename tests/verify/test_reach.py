@@ -300,3 +300,10 @@ def test_words_of_a_question() -> None:
             region(Family.IPV4, destination=text)
     with pytest.raises(ParseError, match="--proto tpc"):
         region(Family.IPV4, protocols="tpc")
+
+
+def test_any_port_of_a_bridge_is_told_as_such(tmp_path: Path) -> None:
+    path = tmp_path / "bridge.rules"
+    rule = "-A FORWARD -m physdev --physdev-in tapA --physdev-is-bridged -j ACCEPT"
+    path.write_text(f"*filter\n:FORWARD DROP [0:0]\n{rule}\nCOMMIT\n")
+    assert "    in by port tapA out by port any\n" in run("reach", str(path)).stdout
