@@ -45,6 +45,10 @@ def port(n: int) -> int:
     return 1024 + 7 * n
 
 
+def drawn_ports(n: int, count: int) -> str:
+    return ",".join(map(str, sorted(Random(n).sample(range(1, 65536), count))))
+
+
 def anywhere(n: int) -> str:
     """A host of its own network."""
     drawn = Random(n)
@@ -79,6 +83,8 @@ KINDS: dict[str, tuple[str, str, Callable[[int], Sequence[str]]]] = {
         f"-m iprange --src-range {host(4 * n)}-{host(4 * n + 2)} -j DROP"]),
     "multiport": ("filter", "FORWARD", lambda n: [
         f"-d {host(n)} -p tcp -m multiport --dports 22,80,443,{port(n)} -j ACCEPT"]),
+    "ports far apart": ("filter", "FORWARD", lambda n: [
+        f"-p tcp -m multiport --dports {drawn_ports(n, 3)} -j DROP"]),
     "limits of connections": ("filter", "FORWARD", lambda n: [
         f"-s {host(n)} -p tcp --syn -m connlimit --connlimit-above {n % 50 + 1} -j REJECT"]),
     "limits of rate": ("filter", "FORWARD", lambda n: [

@@ -126,18 +126,27 @@ class Boxes:
         number = np.full(len(self.final), -1, np.int32)
         number[chosen] = np.arange(len(chosen))
         own = number[self.rule] >= 0
-        prices = self.prices
-        if prices is not None:
-            prices = replace(
-                prices,
-                missed=prices.missed[chosen],
-                holds=prices.holds[chosen],
-                taken=prices.taken[chosen],
-            )
         return Boxes(
             self.axes, self.low[own], self.high[own], number[self.rule[own]],
-            self.final[chosen], self.weight[chosen], self.reorder[chosen], prices,
+            self.final[chosen], self.weight[chosen], self.reorder[chosen], self._prices_of(chosen),
         )  # fmt: skip
+
+    def apart(self) -> Boxes:
+        """Each box as a rule of its own, with an equal part of its rule's traffic."""
+        rule = self.rule
+        weight = (self.weight / np.maximum(np.bincount(rule, minlength=len(self.final)), 1))[rule]
+        return Boxes(
+            self.axes, self.low, self.high, np.arange(len(rule)), self.final[rule], weight,
+            self.reorder[rule], self._prices_of(rule),
+        )  # fmt: skip
+
+    def _prices_of(self, rules: npt.NDArray[np.integer[Any]]) -> Prices | None:
+        prices = self.prices
+        if prices is None:
+            return None
+        return replace(
+            prices, missed=prices.missed[rules], holds=prices.holds[rules], taken=prices.taken[rules]
+        )
 
     def tree_input(self) -> TreeInput:
         """The boxes and prices as the tree builders of the engine read them."""

@@ -192,6 +192,58 @@ class Tree:
         return replace(self, node=nodes, edge=edges)
 
 
+def of_rules(tree: Tree, boxes: Boxes) -> Tree | None:
+    """The tree over *boxes*, where *tree* is one over each of them as a rule of its own (Boxes.apart).
+
+    An entry of a box becomes one of its rule, which stands where the list has it; the same rule is read once
+    in a node, and on a path if packets may pass it.  None for a tree in groups: there a rule asks those alone
+    that meet its box.
+    """
+    if tree.step.any():
+        return None
+    entry = boxes.rule[tree.entry]
+    first, count = tree.node["entry"].astype(np.int64), tree.node["entries"].astype(np.int64)
+    keeps = np.ones(len(entry), np.bool_)
+    keeps[1:] = entry[1:] != entry[:-1]
+    keeps[first[count > 0]] = True
+    passed = (np.bincount(boxes.rule, minlength=len(boxes.final)) > 1) & (boxes.final == 0)
+    if passed.any():
+        again = _read_again(tree, entry, passed)
+        if again is None:
+            return None
+        keeps[again] = False
+    kept = np.concatenate([[0], np.cumsum(keeps)])
+    node = tree.node.copy()
+    node["entry"], node["entries"] = kept[first], kept[first + count] - kept[first]
+    return replace(
+        tree, boxes=boxes, node=node, entry=entry[keeps], step=tree.step[keeps], link=tree.link[keeps]
+    )
+
+
+def _read_again(tree: Tree, entry: npt.NDArray[np.int32], passed: npt.NDArray[np.bool_]) -> list[int] | None:
+    """The entries of *passed* rules that stand earlier on their path as well.
+
+    None where a node is on several paths that differ in this, or nodes are on very many.
+    """
+    node, to = tree.node.tolist(), tree.edge["to"].tolist()
+    rules, watched = entry.tolist(), passed[entry].tolist()
+    found: dict[int, list[int]] = {}
+    todo: list[tuple[int, frozenset[int]]] = [(tree.root, frozenset())]
+    visits = 4 * len(node)
+    while todo:
+        at, read = todo.pop()
+        first, entries, edge, edges, *_ = node[at]
+        here = [each for each in range(first, first + entries) if watched[each]]
+        met = [rules[each] for each in here]
+        again = [each for place, each in enumerate(here) if met[place] in read or met[place] in met[:place]]
+        if found.setdefault(at, again) != again or not visits:
+            return None
+        visits -= 1
+        read = read.union(met) if met else read
+        todo += [(below, read) for below in to[edge : edge + edges]]
+    return [each for entries in found.values() for each in entries]
+
+
 def unsplit(boxes: Boxes) -> Tree:
     """The list as a tree: one leaf of all rules."""
     count = len(boxes.final)

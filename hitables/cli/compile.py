@@ -142,7 +142,11 @@ class Weights:
         help="Write a page for a browser: each chain before and after, and its tree.",
     ),
     option("--summary", is_flag=True, help="Print a table of the compiled chains to standard error."),
-    option("--quiet", is_flag=True, help="Show no progress bar, and no notes of chains that are not compiled; warnings stay."),
+    option(
+        "--quiet",
+        is_flag=True,
+        help="Show no progress bar, and no notes of chains that are not compiled; warnings stay.",
+    ),
 )
 @section(
     "Rule set",

@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,7 @@ from ..build.apart import apart
 from ..build.expected_cost import means, passing
 from ..build.gate import gated
 from ..build.grow import grow
-from ..build.tree import Tree, unsplit
+from ..build.tree import Tree, of_rules, unsplit
 from ..costs.profile import Costs
 from ..costs.tree_prices import EVEN_WHEN_CROWDED, EVEN_WHEN_MANY, Priced, nanoseconds, prices
 from ..ir.crossing import Crossing
@@ -42,6 +43,10 @@ GATED = "its packets read the list, others do not"
 GATE_SHARE = 0.05
 # Why a list stays as it is though a tree might read fewer rules.
 TOO_LARGE = "a tree over its rules takes more memory than there is, or than one may take"
+# As `grouping` of a builder: no groups.
+ONE_TREE = 2**31
+# How often a tree over boxes is grown anew, as it prints more than it may.
+BUDGETS_TRIED = 4
 # The share of the budget beyond which a tree was cut short; then another is tried, however many boxes.
 CROWDED = 0.9
 
@@ -113,6 +118,7 @@ class RunTrees:
             if Backend.NFT in self.backends and unsure and len(run) >= MANY_RULES:
                 even = prices(priced, self.costs, self.backends, EVEN_WHEN_MANY)
                 more.append(self.grow(boxes.priced(even), nesting, budget))
+            more += self.of_boxes(boxes, nesting, budget)
             kinds = crossing()
             more += apart(boxes, kinds.by_kind(), nesting, budget, self.grow) if kinds else []
             if more:
@@ -170,7 +176,29 @@ class RunTrees:
         found = self.passing(run, boxes, tree, calls)
         return 0.0 if found is None else float(found[1, 1:].sum())
 
-    def grow(self, boxes: Boxes, nesting: int, budget: int) -> Tree:
+    def of_boxes(self, boxes: Boxes, nesting: int, budget: int) -> list[Tree]:
+        """A tree in which each box was a rule of its own, where rules have several.
+
+        A rule of a few ports far apart would be on both sides of each cut between them.
+        """
+        if len(boxes.rule) <= len(boxes.final):
+            return []
+        one_each, fitting = boxes.apart(), None
+        # A node prints a rule once, whose boxes count each for the builder.
+        allowed = budget * len(boxes.rule) // len(boxes.final)
+        for attempt in range(BUDGETS_TRIED):
+            grown = self.grow(one_each, nesting, allowed, grouping=ONE_TREE)
+            tree = of_rules(grown, boxes)
+            if tree is None:
+                break
+            spare = budget - tree.printed_rules()
+            fitting = tree if spare >= 0 else fitting
+            if spare >= 0 and (attempt == 0 or spare <= budget // 32):
+                break
+            allowed = grown.printed_rules() + spare
+        return [] if fitting is None else [fitting]
+
+    def grow(self, boxes: Boxes, nesting: int, budget: int, **chosen: Any) -> Tree:
         """A tree over the boxes; the list where a tree takes more memory than there is."""
         options = self.options
         started = time.process_time()
@@ -183,6 +211,7 @@ class RunTrees:
                 max_nesting=nesting,
                 budget=budget,
                 effort=options.effort,
+                **chosen,
             )
         except MemoryError:
             self.too_large = True

@@ -59,6 +59,5 @@ def _of(match: Match, family: Family) -> int:
 
 
 def _is_narrow(values: Values, most: int) -> bool:
-    """Whether all values lie within one of NARROW equal parts of those up to *most*."""
-    low, high = values.hull()
-    return NARROW * (high - low) < most
+    """Whether they are no more than one of NARROW equal parts of the values up to *most*."""
+    return NARROW * (values.count - 1) < most

@@ -64,7 +64,7 @@ class Table:
     line: int = 0
     notes: tuple[str, ...] = ()
     closing: tuple[str, ...] = ()  # comment lines before COMMIT
-    # Earlier tables of this name in the text, whose rules are lost: the line of each, and its number of rules.
+    # Earlier tables of this name in the text, whose rules are lost: line and number of rules of each.
     replaced: tuple[tuple[int, int], ...] = field(default=(), repr=False, compare=False)
     _by_name: dict[str, Chain] = field(init=False, repr=False, compare=False)
     # Kept once asked for: several stages ask.

@@ -14,7 +14,7 @@ from support.worst_paths import worst
 
 from hitables.analyse.boxes import Axis, Boxes, Cut
 from hitables.build.grow import ALGORITHMS, PAPER, grow
-from hitables.build.tree import Node, NodeKind, Step, Tree
+from hitables.build.tree import Node, NodeKind, Step, Tree, of_rules
 from hitables.ir.fields import Field
 
 AXES = (
@@ -135,6 +135,34 @@ def test_searching_gives_what_reading_the_list_gives(
     first = np.where(held.any(axis=1), held.argmax(axis=1) if held.shape[1] else -1, -1)
     assert np.array_equal(decided, first)
     assert reads.max() <= tree.longest_read()
+
+
+@settings(max_examples=examples(60))
+@given(rules=boxes(), options=options, spare=st.integers(0, 60))
+def test_a_tree_over_boxes_as_rules_of_their_own_is_one_over_the_rules(
+    rules: Boxes, options: dict[str, float], spare: int
+) -> None:
+    given_boxes = rules.apart()
+    grown = grow(given_boxes, algorithm="auto", budget=len(rules.rule) + spare, grouping=2**31, **options)  # type: ignore[arg-type]
+    tree = of_rules(grown, rules)
+    if tree is None:  # a node that several paths lead to, with a rule that some have read
+        assert not rules.final.all()
+        return
+    assert tree.printed_rules() <= grown.printed_rules()
+    nodes = list(tree.nodes())
+    held = matching(rules)
+    for node in nodes:
+        assert all(one != two for one, two in itertools.pairwise(node.entries))
+    for point, holds in zip(POINTS[::5], held[::5], strict=True):
+        read = [
+            rule for node in path(tree, nodes, point) for rule in node.entries if rule >= 0 and holds[rule]
+        ]
+        assert up_to_final(rules, read) == up_to_final(rules, np.flatnonzero(holds).tolist())
+    decided, reads = tree.search(WORDS)
+    assert np.array_equal(
+        decided, np.where(held.any(axis=1), held.argmax(axis=1) if held.shape[1] else -1, -1)
+    )
+    assert not len(reads) or reads.max() <= tree.longest_read()
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

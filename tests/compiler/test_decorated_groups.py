@@ -84,9 +84,9 @@ def test_groups_among_rules_of_every_kind_treat_every_packet_alike(
     assert_equal(before, after, options)
 
 
-def _grouped(grouping, grow, boxes, **options):  # type: ignore[no-untyped-def]
+def _grouped(number, grow, boxes, **options):  # type: ignore[no-untyped-def]
     if options.get("algorithm") == "auto":
-        options |= {"grouping": grouping, "size_penalty": 0.0}
+        options |= {"grouping": number, "size_penalty": 0.0}
     return grow(boxes, **options)
 
 
