@@ -6,7 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain as row
 from operator import attrgetter
 
+from ..ir.fields import Field
 from ..ir.rule import Kind, Match, Metadata, Rule
+from ..ir.semantics import FIELDS_WRITTEN
+
+# Changes of what trees test: of connection states, which are written as well, no tree tells packets apart.
+_REWRITES = frozenset(state for state, fields in FIELDS_WRITTEN.items() if fields - {Field.STATE})
 
 
 def states_written(rule: Rule, writes: Mapping[str, frozenset[Metadata]]) -> frozenset[Metadata]:
@@ -17,6 +22,13 @@ def states_written(rule: Rule, writes: Mapping[str, frozenset[Metadata]]) -> fro
     target = rule.target
     called = target.name if target is not None and target.kind is Kind.JUMP else ""
     return rule.writes | writes.get(called, frozenset())
+
+
+def behind_rewrites(rules: Sequence[Rule], writes: Mapping[str, frozenset[Metadata]]) -> list[int]:
+    """Where rules follow one that may rewrite what trees test: a target or a match that is not known."""
+    if _REWRITES.isdisjoint(written_in(rules, writes)):
+        return []
+    return [at for at, rule in enumerate(rules, 1) if not _REWRITES.isdisjoint(states_written(rule, writes))]
 
 
 def written_in(rules: Sequence[Rule], writes: Mapping[str, frozenset[Metadata]]) -> frozenset[Metadata]:

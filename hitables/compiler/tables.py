@@ -28,6 +28,7 @@ from ..analyse.redundancy import WHY_TEXT, Why, simplify
 from ..analyse.reorderable import reorderability
 from ..analyse.rule_boxes import BoxReader, drops_first, drops_short, lets_short_by
 from ..analyse.weights import Weights
+from ..analyse.written import behind_rewrites
 from ..build.expected_cost import means, read_in_turn
 from ..build.grow import grow
 from ..costs.profile import default
@@ -57,6 +58,10 @@ Floats = npt.NDArray[np.float64]
 
 # The share by which packets of the rules may cost more where kinds of rules are told apart.
 TOLD_SHARE = 0.15
+# Why a list has no tree.
+REWRITTEN = "its matches or targets that hitables does not know may rewrite what a tree would test"
+# A list is cut behind the last rules that may rewrite what a tree tests; each part costs reads.
+MOST_CUTS = 4
 
 
 def nesting_kept(rules: int) -> int:
@@ -361,7 +366,16 @@ class TableCompiler:
             if isinstance(plan, str) or plan.in_groups:
                 return plan
             self.names.count = names
-        return self.plan_behind(listed, head)
+        plan = self.plan_behind(listed, head)
+        rewrites = behind_rewrites(listed.chain.rules, self.writes)[-MOST_CUTS:]
+        if not rewrites:
+            return plan
+        kept, self.names.count = self.names.count, names
+        other = self.plan_behind(listed, head, rewrites)
+        if isinstance(other, str) or not (isinstance(plan, str) or plan.cost >= other.cost):
+            self.names.count = kept
+            return plan
+        return other
 
     def head(self, listed: List) -> int:
         """How many rules stay in front of the tree.
@@ -375,12 +389,13 @@ class TableCompiler:
         """Of `head`: those in front that packets of connections read."""
         return established_head(listed.chain.rules) if self.options.traffic is None else 0
 
-    def plan_behind(self, listed: List, head: int) -> Plan | str:
-        """`plan`, of which *head* rules in front stay in the chain."""
+    def plan_behind(self, listed: List, head: int, rewrites: Sequence[int] = ()) -> Plan | str:
+        """`plan`, of which *head* rules in front stay in the chain; *rewrites*: where it is cut, too."""
         options, chain = self.options, listed.chain
         memory = any_memory(chain.rules)
         rules = by_policy(chain, options)
-        runs = runs_of(rules, options.leave, options.min_length, options.before_jumps, listed.cuts, head=head)
+        cuts = sorted({*listed.cuts, *rewrites})
+        runs = runs_of(rules, options.leave, options.min_length, options.before_jumps, cuts, head=head)
         long = [run for run in runs if run.place is not Place.CHAIN and len(run.rules) >= options.min_length]
         if not long:
             return SHORT_BEHIND if head else too_short(rules, options.leave, options.before_jumps)
@@ -431,6 +446,7 @@ class TableCompiler:
             is_called = place is Place.CALLED
             room = nesting.get(place, 0)
             here = slice(first, first + len(run))
+            reader.dirty.clear()  # tests of a tree are read behind the rules before it
             boxes = reader.boxes(run, self.writes, weights[here])
             first += len(run)
             ends = bool(boxes.final.any())
@@ -449,6 +465,8 @@ class TableCompiler:
                     run, boxes, room, len(run) + spare, int(is_called), crossing
                 )
                 grown.why = why or grown.why
+                if why and len(behind_rewrites(run, self.writes)) > MOST_CUTS:
+                    grown.why = REWRITTEN
                 grown.gated |= why == GATED
             if tree is not None:
                 spare = max(0, spare - tree.printed_rules() + len(run))
