@@ -1,7 +1,8 @@
-"""The mark of a packet, or of its connection, as an axis of a tree.
+"""The mark of a packet, or of its connection, or its class of service, as an axis of a tree.
 
 `--mark VALUE/MASK` compares some bits, so a tree may decide a mark bit by bit, from the highest one on, as it
 decides an address.  The bits that most rules of a list compare are the axis: a number of that many bits.
+`--tos VALUE/MASK` and `--dscp VALUE` compare bits of the byte of service in the same way.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ EVERY_BIT = (1 << WIDTH) - 1
 READ: Mapping[str, frozenset[Metadata]] = {
     "mark": frozenset({Metadata.MARK}),
     "connmark": frozenset({Metadata.CT, Metadata.CONNMARK}),
+    "tos": frozenset({Metadata.TOS}),
 }
 # A list of fewer marks gains nothing by tests of them.
 FEWEST = 8
@@ -44,8 +46,8 @@ class MarkBits(NamedTuple):
 
     @property
     def is_of_all(self) -> bool:
-        """Whether every packet has the mark."""
-        return self.attribute == "mark"
+        """Whether every packet has it."""
+        return self.attribute != "connmark"
 
     def spread(self, number: int) -> int:
         """The bits of *number* at their places in the mark."""

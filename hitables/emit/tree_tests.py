@@ -79,6 +79,8 @@ def _mark(bits: MarkBits, low: int, high: int) -> str:
     """VALUE/MASK, as iptables-save prints it."""
     assert low & (high - low) == 0 and (high - low) & (high - low + 1) == 0, "a cut that is not a prefix"
     mask = bits.spread((1 << bits.bits) - 1 & ~(high - low))
+    if bits.attribute == "tos":  # its words have two digits
+        return f"0x{bits.spread(low):02x}/0x{mask:02x}"
     return f"{bits.spread(low):#x}" + ("" if mask == EVERY_BIT else f"/{mask:#x}")
 
 
@@ -91,7 +93,8 @@ def test_words(
     """
     bang = ("!",) if negated else ()
     if isinstance(field, MarkBits):
-        return ("-m", field.attribute, *bang, "--mark", _mark(field, low, high))
+        option = "--tos" if field.attribute == "tos" else "--mark"
+        return ("-m", field.attribute, *bang, option, _mark(field, low, high))
     if field in (Field.SRC, Field.DST):
         return (*bang, _FLAG[field], prefix(low, high, family))
     if field is Field.PROTO:

@@ -58,6 +58,30 @@ def test_a_packet_reads_few_of_many_marks(test: str, backend: str, malformed: st
     assert report.read_after < 14 and report.longest <= 20 and report.after < 300
 
 
+SERVICES = [f"-A FORWARD -m dscp --dscp {n:#04x} -j DROP" for n in range(1, 60)]
+BYTES = [f"-A FORWARD -m tos --tos {n:#04x}/0xff -j CLASSIFY --set-class 1:{n + 1:x}" for n in range(0, 256, 2)]
+
+
+@pytest.mark.parametrize("backend", ["legacy", "nft", "any"])
+@pytest.mark.parametrize("family", [4, 6])
+@pytest.mark.parametrize(
+    ("lines", "most"), [(SERVICES, 8), (BYTES, 10), (["-A FORWARD -j TOS --set-tos 0x10/0x3f", *BYTES], 11)]
+)
+def test_classes_of_service_are_cut_bit_by_bit(
+    lines: list[str], most: float, family: int, backend: str
+) -> None:
+    source = f"*mangle\n{HEADS}" + "\n".join(lines) + "\nCOMMIT\n"
+    output = hitables.compile(source, backend=backend, family=family)
+    assert not output.faults and output.proved
+    (report,) = (each for each in output.reports if each.chain == "FORWARD")
+    assert report.why == "" and report.read_after <= most
+    before, after = hitables.read(source, family=family), hitables.read(output.text, family=family)
+    assert hitables.check(before, after, engine="diagrams")
+    spoilt = output.text.replace("-m tos --tos 0x80/0x80 -g", "-m tos --tos 0x00/0x80 -g")
+    if spoilt != output.text:
+        assert not hitables.check(before, hitables.read(spoilt, family=family))
+
+
 def test_a_list_behind_a_rule_that_restores_marks_tests_those() -> None:
     restore = "-A FORWARD -j CONNMARK --restore-mark"
     output, report = compiled([restore, *marks("-m mark --mark {n}"), "-A FORWARD -j CONNMARK --save-mark"])
@@ -131,6 +155,28 @@ def test_lists_of_marks_are_proved_by_both_engines_and_mutants_are_not(backend: 
             check(before, read("\n".join(mutant) + "\n"), question) for check in (exact.check, bdd.check)
         ]
         assert isinstance(answers[0], Difference) == isinstance(answers[1], Difference)
+
+
+def _send_service(service: int) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, service)
+        sender.sendto(b"x", ("127.0.0.1", 53))
+
+
+@pytest.mark.needs_kernel
+@pytest.mark.parametrize("backend", list(Backend))
+def test_the_kernel_counts_each_class_of_service_as_in_the_list(backend: Backend, tmp_path: Path) -> None:
+    lines = [f"-A OUTPUT -p udp -m dscp --dscp {n:#04x} -j ACCEPT" for n in range(1, 60)]
+    with Namespace() as namespace:
+        firewall = Firewall(namespace, tmp_path, backend)
+        path = firewall.file(f"*filter\n{HEADS}" + "\n".join(lines) + "\nCOMMIT\n")
+        firewall.apply(path)
+        assert firewall.counted("-g ht") == 0 and "-m tos" in firewall.save()
+        for service in (0x28, 0x28, 0x00, 0xB8, 0xFC, 0x04):
+            namespace.call(_send_service, service)
+        counted = firewall.hitables("counters").stdout
+    found = re.findall(r"^\[([1-9]\d*):\d+\] -A OUTPUT -p udp -m dscp --dscp (\S+)", counted, re.MULTILINE)
+    assert found == [("1", "0x01"), ("2", "0x0a"), ("1", "0x2e")]
 
 
 def _send(mark: int) -> None:
