@@ -199,7 +199,8 @@ def test_the_output_the_map_and_the_report_list_removed_rules(tmp_path: Path) ->
     jsonschema.validate(mapped, json.loads((ROOT / "hitables/schema/map.json").read_text()))
     went = mapped["tables"][0]["gone"]
     assert {"chain": "FORWARD", "line": 64, "why": "changes nothing"} in went and done.stdout == ""
-    assert f"equivalence verdict ({len(went)} rules went); proved to give every packet the verdict" in head
+    rules = f"{len(went)} rule{'' if len(went) == 1 else 's'}"
+    assert f"equivalence verdict ({rules} went); proved to give every packet the verdict" in head
     assert "proved equal" in run("check", "--verdict-only", path, tmp_path / "out").stdout
     message = run("compile", "--equivalence", "verdict", "--no-verify", path).stdout.splitlines()[0]
     assert "NOT PROVED to give every packet the verdict of its input" in message
