@@ -19,7 +19,7 @@ from ..parse.set_counters import reads_counters
 from ..syntax.extensions import MATCHES, TARGETS
 from .options import Options
 from .result import ChainReport, Compiled, Fault
-from .tables import TableCompiler
+from .tables import compile_table
 
 __all__ = ["ChainReport", "Compiled", "Fault", "Options", "compile_rules"]
 
@@ -50,8 +50,8 @@ def compile_rules(
         done(finished / total)
 
     for table in program:
-        compiler = TableCompiler(program, table, options, keep, tell, spare)
-        compiled, table_origins = compiler.run()
+        compiler = compile_table(program, table, options, keep, tell, spare)
+        compiled, table_origins = compiler.result()
         tables.append(compiled)
         origins.update(table_origins)
         reports += [compiler.reports[chain.name] for chain in table.chains if chain.rules]

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from ..analyse.boxes import Boxes, Reorder
 from ..analyse.callgraph import deciding, graph, writes
-from ..analyse.levels import Levels, shares
+from ..analyse.levels import Levels, levels, shares
 from ..analyse.mark_bits import head_that_writes
 from ..analyse.redundancy import WHY_TEXT, Why, simplify
 from ..analyse.reorderable import reorderability
@@ -60,6 +60,8 @@ Floats = npt.NDArray[np.float64]
 TOLD_SHARE = 0.15
 # Why a list has no tree.
 REWRITTEN = "its matches or targets that hitables does not know may rewrite what a tree would test"
+# A table of more rules is compiled once, even if its chains could share the nesting better.
+MOST_AGAIN = 10_000
 # A list is cut behind the last rules that may rewrite what a tree tests; each part costs reads.
 MOST_CUTS = 4
 
@@ -78,12 +80,37 @@ def repeated(rules: Sequence[Rule], at: int) -> bool:
     return any([match.key for match in rule.matches] == own for rule in rules[at + 1 :])
 
 
+def compile_table(
+    program: Program,
+    table: Table,
+    options: Options,
+    keep: frozenset[int],
+    tell: Callable[[int], None],
+    spare: bool,
+) -> TableCompiler:
+    """A compiler that has compiled *table*; the parameters are its own.
+
+    Where a tree reads many rules and longer chains on its path took much of the nesting, the table is compiled
+    again, and the nesting is shared by what each chain wants.
+    """
+    first = TableCompiler(program, table, options, keep, tell, spare)
+    first.run()
+    wanted = first.wanted_alone()
+    if not wanted:
+        return first
+    second = TableCompiler(program, table, options, keep, lambda rules: None, spare, wanted)
+    second.run()
+    return second if second.cost() < first.cost() else first
+
+
 class TableCompiler:
     """Compiles the chains of one table.
 
     keep   ids of rules that must stay though no verdict depends on them
     tell   is called with the number of rules of each chain that is finished
     spare  a fault of hitables leaves the chain as it is, instead of raising
+    wanted how deep each chain's tree should nest, of what the chains on its paths share; None: at least
+           `nesting_kept`, and the longest chains take the rest
     """
 
     def __init__(
@@ -94,6 +121,7 @@ class TableCompiler:
         keep: frozenset[int],
         tell: Callable[[int], None],
         spare: bool,
+        wanted: Mapping[str, int] | None = None,
     ) -> None:
         self.family, self.table, self.options, self.tell = program.family, table, options, tell
         self.spare = spare
@@ -101,7 +129,8 @@ class TableCompiler:
         self.graph = graph(table)
         self.writes = writes(table)
         self.deciding = deciding(table)
-        self.levels = self.levels_kept()
+        self.levels = self.levels_kept(wanted)
+        self.rooms: dict[str, int] = {}  # by chain: how deep its tree might nest
         self.names = Names([chain.name for chain in table.chains])
         self.written: dict[str, tuple[Chain, list[Chain]]] = {}
         self.reports: dict[str, ChainReport] = {}
@@ -126,10 +155,10 @@ class TableCompiler:
             return f"short: fewer than {options.min_length} rules"
         return ""
 
-    def levels_kept(self) -> Levels:
+    def levels_kept(self, wanted: Mapping[str, int] | None) -> Levels:
         """The levels of the chains if each got a tree as deep as is kept for it."""
         callees, limit = self.graph.callees, NESTING[self.options.backend]
-        wanted = {
+        wanted = wanted or {
             chain.name: min(nesting_kept(len(chain.rules)), self.options.max_depth or limit)
             for chain in self.table.chains
             if not self.why_not(chain)
@@ -142,7 +171,40 @@ class TableCompiler:
         down = max(self.levels.below[chain.name] + (1 if jumps else 0), 1 if memory else 0)
         room = NESTING[self.options.backend] - self.levels.above[chain.name] - down
         depth = self.options.max_depth
-        return room if depth is None else min(room, depth - memory)
+        self.rooms[chain.name] = room if depth is None else min(room, depth - memory)
+        return self.rooms[chain.name]
+
+    def wanted_alone(self) -> dict[str, int]:
+        """How deep each tree may nest that reads many rules, if it shared its room with none; and all others.
+
+        Empty where none has less room for that, or the table is too large to be compiled again.
+        """
+        limit, most = NESTING[self.options.backend], self.options.max_depth
+        above, below = levels(self.graph.callees, {})
+        wanted, is_cramped = {}, False
+        for name, report in self.reports.items():
+            used = self.levels.nesting.get(name, 0)
+            if report.why or not used:
+                continue
+            alone = limit - above[name] - below[name]
+            alone = alone if most is None else min(alone, most)
+            reads_many = not self.trees.is_few(report.read_after, self.table[name].rules)
+            cramped = reads_many and self.rooms[name] < alone
+            wanted[name] = alone if cramped else used
+            is_cramped |= cramped
+        return wanted if is_cramped and self.table.rule_count() <= MOST_AGAIN else {}
+
+    def cost(self) -> float:
+        """Modelled nanoseconds of a packet that meets each of the chains once, in all backends."""
+        total = 0.0
+        for chain in self.table.chains:
+            report = self.reports[chain.name]
+            if report.ns_after:
+                total += sum(report.ns_after.values())
+            elif chain.rules:
+                boxes = self.box_reader().boxes(chain.rules, self.writes, self.weights(chain))
+                total += sum(self.in_line(chain.rules, boxes)[1:])
+        return total
 
     def compile(self, chain: Chain) -> None:
         """Compile the chain; with *spare*, leave it as it is when an unexpected exception ends that."""
@@ -476,9 +538,7 @@ class TableCompiler:
                     grown.nesting += tree.nesting() + (1 if at + 1 < len(runs) else 0)
                 longest = tree.longest_read() + is_called
             else:
-                position = np.average(np.arange(len(run)) + 1.0, weights=boxes.weight)
-                priced = self.trees.each_backend(Priced(run, boxes.axes, self.family))
-                in_line = [position, *(read_in_turn(each, boxes.weight) for each in priced)]
+                in_line = self.in_line(run, boxes)
                 mean, longest = np.array([in_line, in_line]), len(run)
             others_pass = at + 1 < len(runs) or grown.open > 0
             through = self.trees.passing(run, boxes, tree, int(is_called)) if others_pass else None
@@ -503,6 +563,12 @@ class TableCompiler:
         grown.nesting = max(grown.nesting, called)
         return grown
 
+    def in_line(self, run: Sequence[Rule], boxes: Boxes) -> list[float]:
+        """What packets of the rules read, and spend by backend, where these are read one by one."""
+        position = float(np.average(np.arange(len(run)) + 1.0, weights=boxes.weight))
+        priced = self.trees.each_backend(Priced(run, boxes.axes, self.family))
+        return [position, *(read_in_turn(each, boxes.weight) for each in priced)]
+
     def keep_drops(self, run: Sequence[Rule], boxes: Boxes) -> None:
         """Let no rule vanish that drops packets which the rules that hide it let by (Options.careful)."""
         final = compress(run, boxes.final.tolist())
@@ -522,12 +588,15 @@ class TableCompiler:
             marks=not self.options.hot,  # recorded packets have no mark
         )
 
-    def run(self) -> tuple[Table, dict[tuple[str, str], str]]:
-        """The compiled table, and the chain that each new chain was made for."""
+    def run(self) -> None:
+        """Compile all chains."""
         # The longest chains first: they gain most from the nesting that is not kept for others.
         for chain in sorted(self.table.chains, key=lambda chain: -len(chain.rules)):
             self.compile(chain)
             self.tell(len(chain.rules))
+
+    def result(self) -> tuple[Table, dict[tuple[str, str], str]]:
+        """The compiled table, and the chain that each new chain was made for."""
         old_chains: list[Chain] = []
         new_chains: list[Chain] = []
         origins = {}

@@ -101,7 +101,8 @@ def _parts(narrow: Sequence[int], bounds: Sequence[int]) -> list[Crossing]:
     if len(narrow) < 2 * GROUP:
         return []
     # As bytes, which are counted and split without a loop.
-    fields = bytes(each if each != BOUND else 0 for each in narrow)
+    every = sum(BITS.values())
+    fields = bytes(each & every if each != BOUND else 0 for each in narrow)
     counts = {each: fields.count(each) for each in set(fields)}
     found: list[Crossing] = []
     for one, two in itertools.combinations(BITS.values(), 2):

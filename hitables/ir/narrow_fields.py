@@ -19,6 +19,8 @@ _FIELDS = (
     *(Field.IIF, Field.OIF, Field.PHYSIN, Field.PHYSOUT),
 )
 BITS = {field: 1 << at for at, field in enumerate(_FIELDS)}
+# Numbers that trees cut bit by bit (analyse/mark_bits.py), by attribute: such rules may be a block of a list.
+NUMBER_BITS = {name: 1 << at for at, name in enumerate(("mark", "connmark", "tos"), len(BITS))}
 # A rule that must be read when the list reads it, and once.
 BOUND = -1
 # A test of more than one value in so many tells too few packets apart.
@@ -26,11 +28,25 @@ NARROW = 128
 
 
 def narrow_fields(rules: Sequence[Rule], family: Family) -> list[int]:
-    """By rule: the fields that it limits to few values, as bits; BOUND if it asks a memory or chance."""
+    """By rule: the fields that it limits to few values, as bits; BOUND if it asks a memory or chance.
+
+    A field that all rules which limit it limit to the same values (`-o eth0`) is left out: it tells no two apart.
+    """
     matches_of = list(map(attrgetter("matches"), rules))
     # Rules share equal matches, so each need be looked at once.
     distinct = {id(match): match for match in row.from_iterable(matches_of)}
     known = {key: _of(match, family) for key, match in distinct.items()}
+    by_bits: dict[int, set[str]] = {}
+    for key, bits in known.items():
+        if bits > 0:
+            by_bits.setdefault(bits, set()).add(distinct[key].key)
+    telling = BOUND
+    for bits, keys in by_bits.items():
+        others = (each for each in by_bits if each != bits)
+        if len(keys) == 1 and bits & (bits - 1) == 0 and not any(bits & each for each in others):
+            telling &= ~bits
+    if telling != BOUND:
+        known = {key: bits if bits == BOUND else bits & telling for key, bits in known.items()}
     limited = []
     for matches in matches_of:
         bits = 0
@@ -52,6 +68,8 @@ def _of(match: Match, family: Family) -> int:
     if match.either:
         return 0
     bits = 0
+    if match.number is not None and match.number.values.count == 1:
+        bits = NUMBER_BITS.get(match.number.attribute, 0)
     for field, values in match.tests:
         if field in BITS and values and _is_narrow(values, top(field, family)):
             bits |= BITS[field]

@@ -59,7 +59,9 @@ def test_a_packet_reads_few_of_many_marks(test: str, backend: str, malformed: st
 
 
 SERVICES = [f"-A FORWARD -m dscp --dscp {n:#04x} -j DROP" for n in range(1, 60)]
-BYTES = [f"-A FORWARD -m tos --tos {n:#04x}/0xff -j CLASSIFY --set-class 1:{n + 1:x}" for n in range(0, 256, 2)]
+BYTES = [
+    f"-A FORWARD -m tos --tos {n:#04x}/0xff -j CLASSIFY --set-class 1:{n + 1:x}" for n in range(0, 256, 2)
+]
 
 
 @pytest.mark.parametrize("backend", ["legacy", "nft", "any"])
@@ -80,6 +82,19 @@ def test_classes_of_service_are_cut_bit_by_bit(
     spoilt = output.text.replace("-m tos --tos 0x80/0x80 -g", "-m tos --tos 0x00/0x80 -g")
     if spoilt != output.text:
         assert not hitables.check(before, hitables.read(spoilt, family=family))
+
+
+@pytest.mark.parametrize("backend", ["legacy", "nft", "any"])
+def test_marks_and_then_classes_of_service_are_read_one_after_the_other(backend: str) -> None:
+    marked = [
+        f"-A FORWARD -o eth0 -m mark --mark {n:#x}/0xff -j CLASSIFY --set-class 1:{n:x}" for n in range(250)
+    ]
+    served = [
+        f"-A FORWARD -o eth0 -m dscp --dscp {n:#04x} -j CLASSIFY --set-class 2:{n:x}" for n in range(64)
+    ]
+    output, report = compiled([*marked, *served], backend=backend)
+    assert output.proved and not output.faults
+    assert report.why == "" and report.read_after < 25
 
 
 def test_a_list_behind_a_rule_that_restores_marks_tests_those() -> None:

@@ -5,13 +5,20 @@ from __future__ import annotations
 import pytest
 
 from hitables.ir.fields import Family, Field
-from hitables.ir.narrow_fields import BITS, BOUND, may_drop, narrow_fields
+from hitables.ir.narrow_fields import BITS, BOUND, NUMBER_BITS, may_drop, narrow_fields
 from hitables.parse.iptables import read
 
+# Another value of each field and number, by which lists of the rule and these tell packets apart.
+OTHERS = """\
+-A FORWARD -s 203.0.113.1 -d 203.0.113.2 -i lo -o lo -p tcp -m tcp --sport 9 --dport 9 -j DROP
+-A FORWARD -m physdev --physdev-in lo --physdev-out lo -m mark --mark 99 -m connmark --mark 99 -j DROP
+-A FORWARD -m tos --tos 0x98/0xff -j DROP
+"""
 
-def narrow(rule: str, family: Family = Family.IPV4) -> int:
-    rules = read(f"*filter\n-A FORWARD {rule}\nCOMMIT\n", family=family).table("filter")["FORWARD"].rules
-    return narrow_fields(rules, family)[0]
+
+def narrow(rule: str, others: str = OTHERS) -> int:
+    program = read(f"*filter\n-A FORWARD {rule}\n{others}COMMIT\n", family=Family.IPV4)
+    return narrow_fields(program.table("filter")["FORWARD"].rules, Family.IPV4)[0]
 
 
 @pytest.mark.parametrize(
@@ -34,6 +41,26 @@ def narrow(rule: str, family: Family = Family.IPV4) -> int:
 )
 def test_a_field_counts_if_few_of_its_values_match(rule: str, fields: list[Field]) -> None:
     assert narrow(rule) == sum(BITS[field] for field in fields)
+
+
+@pytest.mark.parametrize(
+    ("rule", "numbers"),
+    [
+        ("-m mark --mark 0x100/0xff00 -j DROP", ["mark"]),
+        ("-m connmark --mark 7 -m dscp --dscp 5 -j DROP", ["connmark", "tos"]),
+        ("-m mark ! --mark 7 -j DROP", []),
+        ("-m length --length 100 -j DROP", []),
+    ],
+)
+def test_a_number_that_trees_cut_counts_if_it_is_one_value(rule: str, numbers: list[str]) -> None:
+    assert narrow(rule) == sum(NUMBER_BITS[name] for name in numbers)
+
+
+def test_a_field_that_all_rules_limit_alike_tells_none_apart() -> None:
+    hosts = "".join(f"-A FORWARD -o eth0 -s 192.0.2.{n} -j DROP\n" for n in range(2, 5))
+    assert narrow("-o eth0 -s 192.0.2.1 -j DROP", hosts) == BITS[Field.SRC]
+    assert narrow("-o eth1 -s 192.0.2.1 -j DROP", hosts) == BITS[Field.SRC] | BITS[Field.OIF]
+    assert narrow("-o eth0 -m limit --limit 3/sec -j DROP", hosts) == BOUND
 
 
 @pytest.mark.parametrize(
