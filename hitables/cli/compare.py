@@ -327,7 +327,8 @@ def lint(
     All of them may be removed together. Exit status 0: nothing found; 1: something found; 2: not all rules
     were checked, or an error. Of several FILEs, one with something found makes it 1.
 
-    Thousands of rules in chains that enter one another may take minutes; --timeout lists what was found by then.
+    Thousands of rules in chains that enter one another may take minutes; --timeout lists what was found by
+    then.
     """
     from .. import api
     from ..files import check_outputs

@@ -90,8 +90,8 @@ def compile_table(
 ) -> TableCompiler:
     """A compiler that has compiled *table*; the parameters are its own.
 
-    Where a tree reads many rules and longer chains on its path took much of the nesting, the table is compiled
-    again, and the nesting is shared by what each chain wants.
+    Where a tree reads many rules and longer chains on its path took much of the nesting, the table is
+    compiled again, and the nesting is shared by what each chain wants.
     """
     first = TableCompiler(program, table, options, keep, tell, spare)
     first.run()

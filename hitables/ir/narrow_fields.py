@@ -30,7 +30,8 @@ NARROW = 128
 def narrow_fields(rules: Sequence[Rule], family: Family) -> list[int]:
     """By rule: the fields that it limits to few values, as bits; BOUND if it asks a memory or chance.
 
-    A field that all rules which limit it limit to the same values (`-o eth0`) is left out: it tells no two apart.
+    A field that all rules which limit it limit to the same values (`-o eth0`) is left out: it tells no two
+    apart.
     """
     matches_of = list(map(attrgetter("matches"), rules))
     # Rules share equal matches, so each need be looked at once.
