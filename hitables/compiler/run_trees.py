@@ -111,7 +111,7 @@ class RunTrees:
         if Backend.NFT in self.backends and unsure:
             crowded = prices(priced, self.costs, self.backends, EVEN_WHEN_CROWDED)
             trees.append(self.grow(boxes.priced(crowded), nesting, budget))
-        found = means(boxes, trees, each)
+        found = means(boxes, trees, each)  # [tree, (rules read, ns in each backend), (before, after)]
         best = int(found[:, 1:, 1].sum(axis=1).argmin())
         if not self.is_few(found[best, 0, 1], run):
             more = []
@@ -125,8 +125,8 @@ class RunTrees:
                 found = np.concatenate([found, means(boxes, [trees[0], *more], each)[1:]])
                 tried = [best, *range(len(trees), len(trees) + len(more))]
                 trees += more
-                others = [self.others(run, boxes, trees[at], calls) for at in tried]
-                best = tried[int((found[tried, 1:, 1].sum(axis=1) + others).argmin())]
+                passing = [self.ns_passing(run, boxes, trees[at], calls) for at in tried]
+                best = tried[int((found[tried, 1:, 1].sum(axis=1) + passing).argmin())]
         read, *costs = found[best]
         read[1] += calls
         no_gain = TOO_LARGE if self.too_large else "a tree would not read fewer rules"
@@ -147,14 +147,14 @@ class RunTrees:
         half as much as in the list.
         """
         tree = gated(boxes, nesting) if len(run) >= 1 / GATE_SHARE else None
-        others = None if tree is None else self.passing(run, boxes, tree, calls)
-        if tree is None or others is None:
+        passing = None if tree is None else self.passing(run, boxes, tree, calls)
+        if tree is None or passing is None:
             return None
         own = means(boxes, [tree], self.each_backend(Priced(run, boxes.axes, self.family)))[0].T
         own[1, 0] += calls
-        if (own[1] > (1 + GATE_SHARE) * own[0]).any() or (others[1] > others[0] / 2).any():
+        if (own[1] > (1 + GATE_SHARE) * own[0]).any() or (passing[1] > passing[0] / 2).any():
             return None
-        return tree, (own + others) / 2, GATED
+        return tree, (own + passing) / 2, GATED
 
     def passing(self, run: Sequence[Rule], boxes: Boxes, tree: Tree | None, calls: int) -> Floats | None:
         """What packets that *run* does not decide read in it, before and after; None where that is not known.
@@ -171,7 +171,7 @@ class RunTrees:
         found[0, 1] += calls if tree else 0
         return found.T
 
-    def others(self, run: Sequence[Rule], boxes: Boxes, tree: Tree | None, calls: int) -> float:
+    def ns_passing(self, run: Sequence[Rule], boxes: Boxes, tree: Tree | None, calls: int) -> float:
         """Nanoseconds of a packet that *run* does not decide, in all backends; 0 where that is not known."""
         found = self.passing(run, boxes, tree, calls)
         return 0.0 if found is None else float(found[1, 1:].sum())

@@ -17,7 +17,11 @@ LONG = 32
 
 
 def blocks(narrow: Sequence[int]) -> list[tuple[int, int]]:
-    """The first rule and the end of each block; *narrow*: by rule, the fields that it limits."""
+    """The first rule and the end of each block.
+
+    *narrow*: by rule, the fields that it limits to few values, as bits (narrow_fields.py).  BOUND has all
+    bits; where a block begins, it stands for "no rule has limited anything yet".
+    """
     found = []
     start, common = 0, BOUND
     for at, fields in enumerate([*narrow, 0]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 
 from ..ir.fields import INTERFACES, STATES, Family, Field, Fragment, interface_name, top
@@ -64,9 +64,8 @@ def _protocol(box: Mapping[Field, Values], family: Family) -> str:
     return _few(values, 255, lambda number: _NAMES.get(number, f"protocol {number}"))
 
 
-def _few(values: Values, highest: int, show: object) -> str:
+def _few(values: Values, highest: int, show: Callable[[int], str]) -> str:
     """Numbers and ranges, or "all but" the others if that is shorter; a long list ends in a count."""
-    assert callable(show)
     rest = values.complement(highest)
     but = bool(rest) and (len(rest.pairs) < len(values.pairs) or len(values.pairs) > rest.count == 1)
     listed = rest if but else values
