@@ -71,6 +71,8 @@ KINDS: dict[str, tuple[str, str, Callable[[int], Sequence[str]]]] = {
         f"-d {host(n)} -j CLASSIFY --set-class 1:{n + 1:x}"]),
     "shaping, MARK and RETURN": ("mangle", "FORWARD", lambda n: [
         f"-d {host(n)} -j MARK --set-mark {n + 1}", f"-d {host(n)} -j RETURN"]),
+    "MARK, and RETURN if marked": ("filter", "FORWARD", lambda n: [
+        f"-s {host(n)} -j MARK --set-xmark 0x10000/0x10000", "-m mark --mark 0x10000/0x10000 -j RETURN"]),
     "DNAT of ports": ("nat", "PREROUTING", lambda n: [
         f"-d 192.0.2.{n % 200 + 1} -p tcp --dport {port(n)} -j DNAT --to-destination {host(n)}:80"]),
     "SNAT of hosts": ("nat", "POSTROUTING", lambda n: [

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,9 +21,17 @@ from hitables.ir.fields import Field
 
 from .mark_bits import Dimension
 
-__all__ = ["LENGTHS", "Axis", "Boxes", "Cut", "Prices", "Reorder", "Words", "to_words"]
+__all__ = ["LENGTHS", "Axis", "Box", "Boxes", "Cut", "Prices", "Reorder", "RuleBoxes", "Words", "to_words"]
 
 Words = npt.NDArray[np.uint64]
+Box: TypeAlias = dict[Dimension, tuple[int, int]]  # values; a field that is missing is not limited
+
+
+class RuleBoxes(NamedTuple):
+    """A rule's boxes; whether it surely decides their packets."""
+
+    boxes: tuple[Box, ...]
+    final: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,8 @@ from ..ir.narrow_fields import may_drop
 from ..ir.rule import Match, Metadata, Role, Rule
 from ..ir.semantics import FIELDS_WRITTEN
 from ..syntax.values import ICMP_ANY
-from .boxes import Axis, Boxes, Cut, Words, to_words
+from .asked_marks import asked_behind
+from .boxes import Axis, Boxes, Cut, RuleBoxes, Words, to_words
 from .mark_bits import Dimension, MarkBits, is_changed, told_apart
 from .written import states_written
 
@@ -40,13 +41,6 @@ MOST_BOXES = 16
 _TESTED_LATE = (Field.SRC, Field.DST, *BRIDGE_PORTS)
 # Read for every match: the look-up of a member in its class would take longer than the comparison.
 _SPACE, _ICMP, _IPV6 = Role.SPACE, Field.ICMP, Family.IPV6
-
-
-class RuleBoxes(NamedTuple):
-    """A rule's boxes, whose missing fields are unconstrained; whether it surely decides their packets."""
-
-    boxes: tuple[dict[Dimension, tuple[int, int]], ...]
-    final: bool
 
 
 class _Plain(NamedTuple):
@@ -145,7 +139,7 @@ class BoxReader:
                 self.dirty |= known[1]
             if self.told:
                 self.written_before |= states_written(rule, writes)
-        return boxes
+        return asked_behind(rules, boxes, writes, self.leaves)
 
     def boxes(
         self,

@@ -15,10 +15,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..analyse.boxes import Axis, Boxes, Cut, Words
+from ..analyse.boxes import Axis, Boxes, Cut, RuleBoxes, Words
 from ..analyse.callgraph import check_loops, graph, writes
 from ..analyse.levels import levels
-from ..analyse.rule_boxes import BoxReader, RuleBoxes, as_boxes, axis
+from ..analyse.rule_boxes import BoxReader, as_boxes, axis
 from ..build.grow import PAPER, grow
 from ..emit.chain_writer import Names
 from ..emit.conext2014 import Run, write_runs
