@@ -118,6 +118,17 @@ STYLES: Mapping[str, Style] = {
         targets=_EFFECTS, extras={"state": 0.2, "in": 0.2, "comment": 0.1},
         tables=("raw", "mangle", "nat", "filter"), long=0.5,
     ),
+    "marking": Style(
+        targets={"effect": 6, "RETURN": 4, "ACCEPT": 1, "DROP": 1, "jump": 1},
+        extras={"mark": 0.4, "tos": 0.1, "limit": 0.02}, tables=("mangle",), user=2,
+    ),
+    "services": Style(
+        protocols={"tcp": 2, "udp": 1, "": 3}, addressed=(0.2, 0.2), ported=0.3,
+        targets={**_TARGETS, "effect": 4}, extras={"tos": 0.6, "multiport": 0.3}, tables=("mangle",),
+    ),
+    "unknown": Style(
+        extras={"unknown": 0.03, "state": 0.1, "multiport": 0.2}, targets={**_CHAINS, "LOG": 1}, user=2
+    ),
     "everything": Style(
         protocols={"tcp": 5, "udp": 3, "icmp": 1, "sctp": 1, "udplite": 0.5, "other": 1, "": 2},
         negated=0.12, user=4, long=0.4, targets={**_CHAINS, "LOG": 1, "": 1, "effect": 1},
@@ -339,10 +350,16 @@ class _Drawing:
         return ["-m", "addrtype", *self.bang(), option, self.rng.choice(["LOCAL", "MULTICAST", "UNICAST"])]
 
     def extra_mark(self, chain: str, protocol: str) -> Words:
-        return ["-m", "mark", *self.bang(), "--mark", self.rng.choice(["0x1", "0x2/0xff"])]
+        return ["-m", "mark", *self.bang(), "--mark", self.rng.choice(["0x1", "0x2/0xff", "0x1/0x1"])]
 
     def extra_tos(self, chain: str, protocol: str) -> Words:
-        return ["-m", "dscp", *self.bang(), "--dscp", "0x2e"]
+        if self.rng.random() < 0.7:
+            return ["-m", "dscp", *self.bang(), "--dscp", f"{self.rng.choice([0, 8, 10, 46, 63]):#04x}"]
+        mask = self.rng.choice([0xFF, 0xFC, 0x1E])
+        return ["-m", "tos", *self.bang(), "--tos", f"{self.rng.getrandbits(8) & mask:#04x}/{mask:#04x}"]
+
+    def extra_unknown(self, chain: str, protocol: str) -> Words:
+        return ["-m", "geoip", *self.bang(), "--source-country", self.rng.choice(["CN", "DE,AT"])]
 
     def extra_length(self, chain: str, protocol: str) -> Words:
         return ["-m", "length", *self.bang(), "--length", self.rng.choice(["0:128", "1400:1500", "64"])]
@@ -410,9 +427,9 @@ class _Drawing:
             return ["-j", "CT", "--notrack"]
         if table == "mangle":
             effects = [
-                ["-j", "MARK", "--set-xmark", f"0x{rng.randrange(1, 3)}/0xffffffff"],
+                ["-j", "MARK", "--set-xmark", f"0x{rng.randrange(4)}/{rng.choice(['0xffffffff', '0x3'])}"],
                 ["-j", "CONNMARK", "--save-mark", "--nfmask", "0xffffffff", "--ctmask", "0xffffffff"],
-                ["-j", "DSCP", "--set-dscp", "0x2e"],
+                ["-j", "DSCP", "--set-dscp", rng.choice(["0x2e", "0x08"])],
             ]
             if chain in ("FORWARD", "OUTPUT", "POSTROUTING"):
                 effects.append(["-j", "CLASSIFY", "--set-class", "1:2"])
