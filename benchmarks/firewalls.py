@@ -2,7 +2,8 @@
 
 A style describes the tests of its rules besides addresses and ports, their targets, and their chains.
 Values come from small pools, so that rules overlap, shadow and contradict each other, as in firewalls that
-have grown.  iptables-restore accepts every set, and the same random numbers draw the same set.
+have grown.  The same random numbers draw the same set.  iptables-restore accepts every one but those of
+style unknown: other packages bring that extension.
 """
 
 from __future__ import annotations

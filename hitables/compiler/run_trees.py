@@ -21,7 +21,7 @@ from ..analyse.boxes import Boxes, Cut, Prices
 from ..build.apart import apart
 from ..build.expected_cost import means, passing
 from ..build.gate import gated
-from ..build.grow import grow
+from ..build.grow import SIZE_PENALTY, grow
 from ..build.tree import Tree, of_rules, unsplit
 from ..costs.profile import Costs
 from ..costs.tree_prices import EVEN_WHEN_CROWDED, EVEN_WHEN_MANY, Priced, nanoseconds, prices
@@ -118,7 +118,9 @@ class RunTrees:
             if Backend.NFT in self.backends and unsure and len(run) >= MANY_RULES:
                 even = prices(priced, self.costs, self.backends, EVEN_WHEN_MANY)
                 more.append(self.grow(boxes.priced(even), nesting, budget))
-            more += self.of_boxes(boxes, nesting, budget)
+            by_box = self.of_boxes(boxes, nesting, budget)
+            if by_box and self.pays(boxes, trees[best], by_box[0], each):
+                more += by_box
             kinds = crossing()
             more += apart(boxes, kinds.by_kind(), nesting, budget, self.grow) if kinds else []
             if more:
@@ -176,6 +178,12 @@ class RunTrees:
         found = self.passing(run, boxes, tree, calls)
         return 0.0 if found is None else float(found[1, 1:].sum())
 
+    def pays(self, boxes: Boxes, tree: Tree, other: Tree, each: Sequence[Prices]) -> bool:
+        """Whether *other* saves a rule read for each packet of a rule so often that its printed rules pay."""
+        read = means(boxes, [tree, other], each)[:, 0, 1]
+        printed = other.printed_rules() - tree.printed_rules()
+        return bool((read[0] - read[1]) * len(boxes.final) > SIZE_PENALTY * printed)
+
     def of_boxes(self, boxes: Boxes, nesting: int, budget: int) -> list[Tree]:
         """A tree in which each box was a rule of its own, where rules have several.
 
@@ -186,8 +194,10 @@ class RunTrees:
         one_each, fitting = boxes.apart(), None
         # A node prints a rule once, whose boxes count each for the builder.
         allowed = budget * len(boxes.rule) // len(boxes.final)
+        # It is meant for one packet of each rule, and there is one for each box.
+        penalty = SIZE_PENALTY * len(boxes.rule) / len(boxes.final)
         for attempt in range(BUDGETS_TRIED):
-            grown = self.grow(one_each, nesting, allowed, grouping=ONE_TREE)
+            grown = self.grow(one_each, nesting, allowed, grouping=ONE_TREE, size_penalty=penalty)
             tree = of_rules(grown, boxes)
             if tree is None:
                 break

@@ -13,7 +13,7 @@ import functools
 import math
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import compress
 from pathlib import PurePath
 
@@ -30,7 +30,7 @@ from ..analyse.rule_boxes import BoxReader, drops_first, drops_short, lets_short
 from ..analyse.weights import Weights
 from ..analyse.written import behind_rewrites
 from ..build.expected_cost import means, read_in_turn
-from ..build.grow import grow
+from ..build.grow import SIZE_PENALTY, grow
 from ..costs.profile import default
 from ..costs.tree_prices import Priced
 from ..emit.chain_writer import Names
@@ -91,16 +91,24 @@ def compile_table(
     """A compiler that has compiled *table*; the parameters are its own.
 
     Where a tree reads many rules and longer chains on its path took much of the nesting, the table is
-    compiled again, and the nesting is shared by what each chain wants.
+    compiled again, the nesting is shared by what each chain wants, and the cheaper result counts.
     """
     first = TableCompiler(program, table, options, keep, tell, spare)
     first.run()
-    wanted = first.wanted_alone()
-    if not wanted:
+    nesting = first.nesting_alone()
+    if nesting is None:
         return first
-    second = TableCompiler(program, table, options, keep, lambda rules: None, spare, wanted)
+    second = TableCompiler(program, table, options, keep, lambda rules: None, spare, nesting)
     second.run()
     return second if second.cost() < first.cost() else first
+
+
+@dataclass(frozen=True)
+class Nesting:
+    """By chain: how deep its tree should nest, of what chains on one path share; and how deep at most."""
+
+    wanted: Mapping[str, int]
+    most: Mapping[str, int]
 
 
 class TableCompiler:
@@ -109,8 +117,7 @@ class TableCompiler:
     keep   ids of rules that must stay though no verdict depends on them
     tell   is called with the number of rules of each chain that is finished
     spare  a fault of hitables leaves the chain as it is, instead of raising
-    wanted how deep each chain's tree should nest, of what the chains on its paths share; None: at least
-           `nesting_kept`, and the longest chains take the rest
+    nesting  None: each chain's tree may nest as deep as `nesting_kept`, and the longest chains take the rest
     """
 
     def __init__(
@@ -121,7 +128,7 @@ class TableCompiler:
         keep: frozenset[int],
         tell: Callable[[int], None],
         spare: bool,
-        wanted: Mapping[str, int] | None = None,
+        nesting: Nesting | None = None,
     ) -> None:
         self.family, self.table, self.options, self.tell = program.family, table, options, tell
         self.spare = spare
@@ -129,7 +136,8 @@ class TableCompiler:
         self.graph = graph(table)
         self.writes = writes(table)
         self.deciding = deciding(table)
-        self.levels = self.levels_kept(wanted)
+        self.nesting = nesting
+        self.levels = self.levels_kept()
         self.rooms: dict[str, int] = {}  # by chain: how deep its tree might nest
         self.names = Names([chain.name for chain in table.chains])
         self.written: dict[str, tuple[Chain, list[Chain]]] = {}
@@ -155,14 +163,18 @@ class TableCompiler:
             return f"short: fewer than {options.min_length} rules"
         return ""
 
-    def levels_kept(self, wanted: Mapping[str, int] | None) -> Levels:
+    def levels_kept(self) -> Levels:
         """The levels of the chains if each got a tree as deep as is kept for it."""
         callees, limit = self.graph.callees, NESTING[self.options.backend]
-        wanted = wanted or {
-            chain.name: min(nesting_kept(len(chain.rules)), self.options.max_depth or limit)
-            for chain in self.table.chains
-            if not self.why_not(chain)
-        }
+        wanted = (
+            self.nesting.wanted
+            if self.nesting is not None
+            else {
+                chain.name: min(nesting_kept(len(chain.rules)), self.options.max_depth or limit)
+                for chain in self.table.chains
+                if not self.why_not(chain)
+            }
+        )
         return Levels(callees, limit + 1, shares(callees, wanted, limit))
 
     def room(self, chain: Chain, memory: bool) -> int:
@@ -171,17 +183,21 @@ class TableCompiler:
         down = max(self.levels.below[chain.name] + (1 if jumps else 0), 1 if memory else 0)
         room = NESTING[self.options.backend] - self.levels.above[chain.name] - down
         depth = self.options.max_depth
-        self.rooms[chain.name] = room if depth is None else min(room, depth - memory)
-        return self.rooms[chain.name]
+        room = room if depth is None else min(room, depth - memory)
+        if self.nesting is not None:
+            room = min(room, self.nesting.most.get(chain.name, room))
+        self.rooms[chain.name] = room
+        return room
 
-    def wanted_alone(self) -> dict[str, int]:
-        """How deep each tree may nest that reads many rules, if it shared its room with none; and all others.
+    def nesting_alone(self) -> Nesting | None:
+        """How deep each tree that reads many rules might nest, if it shared its room with none.
 
-        Empty where none has less room for that, or the table is too large to be compiled again.
+        The trees of other chains keep what they have.  None where no tree wants more than it has, or the
+        table is too large to be compiled again.
         """
         limit, most = NESTING[self.options.backend], self.options.max_depth
         above, below = levels(self.graph.callees, {})
-        wanted, is_cramped = {}, False
+        wanted, rooms, is_cramped = {}, dict(self.rooms), False
         for name, report in self.reports.items():
             used = self.levels.nesting.get(name, 0)
             if report.why or not used:
@@ -189,21 +205,21 @@ class TableCompiler:
             alone = limit - above[name] - below[name]
             alone = alone if most is None else min(alone, most)
             reads_many = not self.trees.is_few(report.read_after, self.table[name].rules)
-            cramped = reads_many and self.rooms[name] < alone
+            cramped = reads_many and self.rooms[name] < alone and 2 * used >= self.rooms[name]
             wanted[name] = alone if cramped else used
+            if cramped:
+                del rooms[name]
             is_cramped |= cramped
-        return wanted if is_cramped and self.table.rule_count() <= MOST_AGAIN else {}
+        too_large = self.table.rule_count() > MOST_AGAIN
+        return Nesting(wanted, rooms) if is_cramped and not too_large else None
 
     def cost(self) -> float:
-        """Modelled nanoseconds of a packet that meets each of the chains once, in all backends."""
+        """Rules read by a packet of each rule, in its chain, and what the printed rules count for."""
         total = 0.0
         for chain in self.table.chains:
-            report = self.reports[chain.name]
-            if report.ns_after:
-                total += sum(report.ns_after.values())
-            elif chain.rules:
-                boxes = self.box_reader().boxes(chain.rules, self.writes, self.weights(chain))
-                total += sum(self.in_line(chain.rules, boxes)[1:])
+            report, count = self.reports[chain.name], len(chain.rules)
+            read = report.read_after if report.ns_after else (count + 1) / 2
+            total += count * read + SIZE_PENALTY * report.after
         return total
 
     def compile(self, chain: Chain) -> None:
