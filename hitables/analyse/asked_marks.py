@@ -16,8 +16,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain as row
+from itertools import takewhile
 
 from ..ir.fact import Fact
+from ..ir.fields import Family
+from ..ir.narrow_fields import may_drop
 from ..ir.rule import Match, Metadata, Role, Rule
 from .boxes import Box, RuleBoxes
 from .mark_bits import READ
@@ -32,6 +35,7 @@ def asked_behind(
     boxes: list[RuleBoxes],
     writes: Mapping[str, frozenset[Metadata]],
     leaves: Callable[[Rule], bool],
+    family: Family,
 ) -> list[RuleBoxes]:
     """*boxes* of *rules*, smaller where only earlier rules can have made what a rule asks for.
 
@@ -48,12 +52,13 @@ def asked_behind(
     makers: dict[str, list[int]] = {fact.attribute: [] for fact in facts.values()}
     always = dict.fromkeys(makers, -1)
     for at, rule in enumerate(rules):
-        asked = [facts[id(match)] for match in rule.matches if id(match) in facts]
+        asked = _asked(rule.matches, facts, family)
         for fact in asked:
             if gone.get(fact, -1) <= always[fact.attribute]:
                 continue
             of_fact = makers[fact.attribute]
-            since = of_fact[bisect_right(of_fact, gone[fact]) :][: MOST + 1]
+            first = bisect_right(of_fact, gone[fact])
+            since = of_fact[first : first + MOST + 1]
             made = [box for maker in since for box in found[maker].boxes]
             if 0 < len(made) * len(found[at].boxes) <= MOST:
                 found[at] = _within(found[at], made)
@@ -66,6 +71,14 @@ def asked_behind(
                 if any(READ[attribute] & match.writes for match in rule.matches):
                     always[attribute] = at
     return found
+
+
+def _asked(matches: Sequence[Match], facts: Mapping[int, Fact], family: Family) -> list[Fact]:
+    """The facts that a rule asks for before it uses a memory, or may drop a packet."""
+    plain = takewhile(
+        lambda match: match.role in (Role.SPACE, Role.CONSTANT) and not may_drop(match, family), matches
+    )
+    return [facts[id(match)] for match in plain if id(match) in facts]
 
 
 def _asks_only(matches: Sequence[Match], facts: Mapping[int, Fact]) -> bool:

@@ -139,7 +139,7 @@ class BoxReader:
                 self.dirty |= known[1]
             if self.told:
                 self.written_before |= states_written(rule, writes)
-        return asked_behind(rules, boxes, writes, self.leaves)
+        return asked_behind(rules, boxes, writes, self.leaves, self.family)
 
     def boxes(
         self,

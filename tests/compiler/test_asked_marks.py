@@ -75,6 +75,19 @@ def test_what_marks_other_packets_is_not_overlooked(between: str) -> None:
     compiled(rules)
 
 
+@pytest.mark.parametrize("backend", ["legacy", "nft"])
+@pytest.mark.parametrize(
+    "before",
+    ["-m limit --limit 5/sec", "-m statistic --mode nth --every 3 --packet 0", "-p udp -m udp --dport 53"],
+)
+def test_a_rule_that_does_something_before_it_asks_stands_where_it_did(before: str, backend: str) -> None:
+    """Packets without the mark use the limit, too, and broken ones are dropped."""
+    rules = pairs("0x10000/0x10000", "mark --mark 0x10000/0x10000 -j RETURN", 60)
+    for at in range(101, 21, -20):
+        rules[at] = f"{before} -m mark --mark 0x10000/0x10000 -j RETURN"
+    compiled(rules, backend)
+
+
 def drawn(rng: random.Random) -> list[str]:
     marks = ["0x1/0x1", "0x2/0x2", "0x3/0x3", "0x0/0x3", "0x4/0xffffffff"]
     tests = ["mark --mark 0x1/0x1", "mark --mark 0x3/0x3", "mark ! --mark 0x0/0x3", "connmark --mark 0x1/0x1"]
@@ -91,9 +104,8 @@ def drawn(rng: random.Random) -> list[str]:
         if kind < 0.4:
             rules.append(f"{source()} -j MARK --set-xmark {rng.choice(marks)}")
         elif kind < 0.8:
-            rules.append(
-                f"{source() if rng.random() < 0.2 else ''} -m {rng.choice(tests)} -j {rng.choice(own)}"
-            )
+            before = source() if rng.random() < 0.2 else rng.choice(["", "", "", "-m limit --limit 3/sec"])
+            rules.append(f"{before} -m {rng.choice(tests)} -j {rng.choice(own)}")
         elif kind < 0.9:
             rules.append(
                 f"{source()} -j {rng.choice([*own, 'CONNMARK --restore-mark', 'CONNMARK --save-mark'])}"
