@@ -132,7 +132,7 @@ def shares(callees: Mapping[str, Iterable[str]], wanted: Mapping[str, int], limi
         jumps = above[name] + below[name]
         all_wanted = above_all[name] + below_all[name] + nesting - jumps
         if jumps + all_wanted > limit:
-            nesting = nesting * max(0, limit - jumps) // all_wanted
+            nesting = nesting * max(0, limit - jumps) // max(1, all_wanted)
         given[name] = nesting
     return given
 

@@ -63,7 +63,7 @@ REWRITTEN = "its matches or targets that hitables does not know may rewrite what
 # A table of more rules is compiled once, even if its chains could share the nesting better.
 MOST_AGAIN = 10_000
 # A list is cut behind the last rules that may rewrite what a tree tests; each part costs reads.
-MOST_CUTS = 4
+MOST_CUTS = 32
 
 
 def nesting_kept(rules: int) -> int:

@@ -38,6 +38,10 @@ def test_a_table_of_many_chains_is_not_counted_anew_for_each() -> None:
     assert work[1] <= 4.1 * work[0]
 
 
+def test_chains_that_want_nothing_get_nothing_where_their_jumps_exceed_the_limit() -> None:
+    assert shares({"a": ["b"], "b": []}, {"a": 0, "b": 0}, 0) == {"a": 0, "b": 0}
+
+
 @given(st.randoms(use_true_random=False), st.integers(0, 20))
 def test_the_shares_of_chains_on_a_path_are_together_within_the_limit(rng: random.Random, limit: int) -> None:
     names = [f"c{at}" for at in range(rng.randint(1, 8))]

@@ -47,6 +47,16 @@ def test_rules_around_an_unknown_one_get_trees(rules: Sequence[str], most: float
     assert output.text.count("geoip") == text.count("geoip")  # a match is printed once: it may have a memory
 
 
+def test_trees_stand_between_many_unknown_rules() -> None:
+    rules = [
+        rule for n in range(20) for rule in (*(f"-s 10.{n}.{at}.0/24 -j ACCEPT" for at in range(40)), MATCH)
+    ]
+    output = hitables.compile(text_of(rules))
+    assert output.proved and not output.faults
+    (report,) = (each for each in output.reports if each.chain == "INPUT")
+    assert report.why == "" and report.read_after < 120
+
+
 def test_a_tree_in_front_of_an_unknown_rule_is_not_read_behind_it() -> None:
     """The rule may rewrite the source, so the same test may hold before it and not behind it."""
     rules = [f"-s 10.1.{n}.0/24 -j LOG" for n in range(60)]
