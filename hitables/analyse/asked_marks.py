@@ -22,8 +22,8 @@ from ..ir.fact import Fact
 from ..ir.fields import Family
 from ..ir.narrow_fields import may_drop
 from ..ir.rule import Match, Metadata, Role, Rule
+from ..ir.semantics import CUT_NUMBERS
 from .boxes import Box, RuleBoxes
-from .mark_bits import READ
 from .written import states_written
 
 # A rule keeps its boxes if those of the rules that may set the mark are more.
@@ -43,7 +43,7 @@ def asked_behind(
     matches reaches the next one.
     """
     numbers = {id(match): match.number for match in row.from_iterable(rule.matches for rule in rules)}
-    facts = {key: fact for key, fact in numbers.items() if fact is not None and fact.attribute in READ}
+    facts = {key: fact for key, fact in numbers.items() if fact is not None and fact.attribute in CUT_NUMBERS}
     if not facts:
         return boxes
     found = list(boxes)
@@ -66,9 +66,9 @@ def asked_behind(
             gone[asked[0]] = at
         written = states_written(rule, writes)
         for attribute in makers if written else ():
-            if READ[attribute] & written:
+            if CUT_NUMBERS[attribute] & written:
                 makers[attribute].append(at)
-                if any(READ[attribute] & match.writes for match in rule.matches):
+                if any(CUT_NUMBERS[attribute] & match.writes for match in rule.matches):
                     always[attribute] = at
     return found
 

@@ -139,7 +139,7 @@ class Boxes:
             self.final[chosen], self.weight[chosen], self.reorder[chosen], self._prices_of(chosen),
         )  # fmt: skip
 
-    def apart(self) -> Boxes:
+    def box_by_box(self) -> Boxes:
         """Each box as a rule of its own, with an equal part of its rule's traffic."""
         rule = self.rule
         weight = (self.weight / np.maximum(np.bincount(rule, minlength=len(self.final)), 1))[rule]

@@ -14,16 +14,11 @@ from typing import NamedTuple
 from ..ir.fact import Fact
 from ..ir.fields import Field
 from ..ir.rule import Metadata, Rule
+from ..ir.semantics import CUT_NUMBERS
 from .written import states_written
 
 WIDTH = 32
 EVERY_BIT = (1 << WIDTH) - 1
-# By attribute (ir/fact.py): the states that a test of it depends on.
-READ: Mapping[str, frozenset[Metadata]] = {
-    "mark": frozenset({Metadata.MARK}),
-    "connmark": frozenset({Metadata.CT, Metadata.CONNMARK}),
-    "tos": frozenset({Metadata.TOS}),
-}
 # A list of fewer marks gains nothing by tests of them.
 FEWEST = 8
 # Most rules that stay in front of a tree because one of them changes the marks.
@@ -31,7 +26,7 @@ MOST_IN_FRONT = 8
 
 
 class MarkBits(NamedTuple):
-    """The bits *mask* of an attribute of READ.
+    """The bits *mask* of an attribute of CUT_NUMBERS.
 
     A packet without a connection has no connmark: a test of it fails, and so does its negation.
     """
@@ -98,7 +93,7 @@ def told_apart(rules: Iterable[Rule]) -> tuple[MarkBits, ...]:
     values: dict[str, dict[int, Counter[int]]] = {}
     for rule in rules:
         for match in rule.matches:
-            if match.number is None or match.number.attribute not in READ:
+            if match.number is None or match.number.attribute not in CUT_NUMBERS:
                 continue
             pair = _value(match.number)
             if pair is not None and pair[1]:
@@ -127,4 +122,4 @@ def head_that_writes(rules: Sequence[Rule], writes: Mapping[str, frozenset[Metad
 
 def is_changed(bits: MarkBits, written: Collection[Metadata]) -> bool:
     """Whether the mark may be another one after *written*."""
-    return not READ[bits.attribute].isdisjoint(written)
+    return not CUT_NUMBERS[bits.attribute].isdisjoint(written)

@@ -15,6 +15,7 @@ from ..files import trouble, write_text
 from ..ir.fields import Family
 from ..ir.packet import Backend
 from ..kernel.namespace import run
+from ..nouns import counted
 from . import boot_unit
 from .boot_files import Written, forget_boot, keep_for_boot, set_settings, settings_of
 from .boot_script import Access
@@ -231,7 +232,7 @@ def show(result: Persisted) -> str:
         tried = f"; tried in a scratch namespace: {names}" if names else ""
         lines.append(
             f"IPv{int(family)}: at boot {rules_of(rules.compiled)} rules of "
-            f"{_count(len(rules.compiled), 'table')}{tried}"
+            f"{counted(len(rules.compiled), 'table')}{tried}"
         )
     if result.written.sets:
         sets = ", ".join(f"{each.name} ({each.members})" for each in result.written.sets)
@@ -242,7 +243,3 @@ def show(result: Persisted) -> str:
     if result.starter is not None:
         lines.append(f"started by {result.starter}")
     return "\n".join(lines)
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}" + ("" if number == 1 else "s")

@@ -192,8 +192,8 @@ class Tree:
         return replace(self, node=nodes, edge=edges)
 
 
-def of_rules(tree: Tree, boxes: Boxes) -> Tree | None:
-    """The tree over *boxes*, where *tree* is one over each of them as a rule of its own (Boxes.apart).
+def rejoined(tree: Tree, boxes: Boxes) -> Tree | None:
+    """The tree over *boxes*, where *tree* is one over each of them as a rule of its own (Boxes.box_by_box).
 
     An entry of a box becomes one of its rule, which stands where the list has it; the same rule is read once
     in a node, and on a path if packets may pass it.  None for a tree in groups: there a rule asks those alone

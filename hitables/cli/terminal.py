@@ -316,6 +316,8 @@ def read_program(file: str, family: str | None) -> Any:
 
 def warn_of_lost(program: Program) -> None:
     """Tell of tables that the text gives again, by which the rules of the earlier ones are lost."""
+    from ..nouns import counted
+
     for table in program:
         for line, rules in table.replaced:
             click.echo(
@@ -323,11 +325,6 @@ def warn_of_lost(program: Program) -> None:
                 f"iptables-restore drops that of line {line}, with {counted(rules, 'rule')}; join the two",
                 err=True,
             )
-
-
-def counted(number: int, noun: str) -> str:
-    """The number with its noun: "1 rule", "2 rules"."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def warn_of_unknown(program: Program) -> None:

@@ -19,7 +19,7 @@ from ..parse.set_counters import reads_counters
 from ..syntax.extensions import MATCHES, TARGETS
 from .options import Options
 from .result import ChainReport, Compiled, Fault
-from .tables import compile_table
+from .tables import TableCompiler
 
 __all__ = ["ChainReport", "Compiled", "Fault", "Options", "compile_rules"]
 
@@ -50,7 +50,9 @@ def compile_rules(
         done(finished / total)
 
     for table in program:
-        compiler = compile_table(program, table, options, keep, tell, spare)
+        compiler = TableCompiler(program, table, options, keep, tell, spare)
+        compiler.run()
+        compiler = compiler.again()
         compiled, table_origins = compiler.result()
         tables.append(compiled)
         origins.update(table_origins)

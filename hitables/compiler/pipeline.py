@@ -30,6 +30,7 @@ from ..ir.foreign import entered_from, hide, is_foreign, show
 from ..ir.marker import with_markers
 from ..ir.meaning import Digests
 from ..ir.program import Program, with_undeclared_kept
+from ..nouns import counted
 from ..parse.iptables import Vocabulary
 from ..parse.named_memory import FIRST, SHARING
 from ..reader import read
@@ -109,7 +110,7 @@ def _header(options: Options, scheme: str, prove: bool, compiled: Compiled) -> s
     verdicts = options.equivalence is Equivalence.VERDICT
     equal = "to give every packet the verdict of its input" if verdicts else "equal to its input"
     proof = f"proved {equal}" if prove else f"NOT PROVED {equal} (--no-prove)"
-    lacks = f"{_LACKS}({removed} rule{'' if removed == 1 else 's'} went)" if verdicts else ""
+    lacks = f"{_LACKS}({counted(removed, 'rule')} went)" if verdicts else ""
     return (
         f"{_COMPILED}{__version__}{tool}: scheme {scheme}, backend {options.backend}, "
         f"malformed packets {options.malformed}{lacks}; {policies}{proof}\n"

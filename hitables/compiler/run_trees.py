@@ -22,7 +22,7 @@ from ..build.apart import apart
 from ..build.expected_cost import means, passing
 from ..build.gate import gated
 from ..build.grow import SIZE_PENALTY, grow
-from ..build.tree import Tree, of_rules, unsplit
+from ..build.tree import Tree, rejoined, unsplit
 from ..costs.profile import Costs
 from ..costs.tree_prices import EVEN_WHEN_CROWDED, EVEN_WHEN_MANY, Priced, nanoseconds, prices
 from ..ir.crossing import Crossing
@@ -191,14 +191,14 @@ class RunTrees:
         """
         if len(boxes.rule) <= len(boxes.final):
             return []
-        one_each, fitting = boxes.apart(), None
+        one_each, fitting = boxes.box_by_box(), None
         # A node prints a rule once, whose boxes count each for the builder.
         allowed = budget * len(boxes.rule) // len(boxes.final)
         # It is meant for one packet of each rule, and there is one for each box.
         penalty = SIZE_PENALTY * len(boxes.rule) / len(boxes.final)
         for attempt in range(BUDGETS_TRIED):
             grown = self.grow(one_each, nesting, allowed, grouping=ONE_TREE, size_penalty=penalty)
-            tree = of_rules(grown, boxes)
+            tree = rejoined(grown, boxes)
             if tree is None:
                 break
             spare = budget - tree.printed_rules()

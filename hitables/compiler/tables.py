@@ -10,10 +10,9 @@ Invariant: a chain whose report gives a reason (*why*) is printed without a tree
 from __future__ import annotations
 
 import functools
-import math
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import compress
 from pathlib import PurePath
 
@@ -22,7 +21,6 @@ import numpy.typing as npt
 
 from ..analyse.boxes import Boxes, Reorder
 from ..analyse.callgraph import deciding, graph, writes
-from ..analyse.levels import Levels, levels, shares
 from ..analyse.mark_bits import head_that_writes
 from ..analyse.redundancy import WHY_TEXT, Why, simplify
 from ..analyse.reorderable import reorderability
@@ -51,6 +49,7 @@ from .options import NESTING, NOT_ASKED, Options
 from .plans import Grown, List, Plan
 from .policy_returns import by_policy
 from .result import ChainReport, Fault, left_alone
+from .rooms import Rooms, nesting_kept
 from .run_trees import GATED, RunTrees
 from .runs import SHORT_BEHIND, Place, Run, jumps_to_others, runs_of, too_short
 
@@ -66,49 +65,10 @@ MOST_AGAIN = 10_000
 MOST_CUTS = 32
 
 
-def nesting_kept(rules: int) -> int:
-    """How many chains may nest at least in a tree over so many *rules*, whatever others on its path take.
-
-    The rest of what a backend allows goes to the longest chains.
-    """
-    return max(1, math.ceil(math.log2(max(1, rules) / 8) / 3))
-
-
 def repeated(rules: Sequence[Rule], at: int) -> bool:
     """Whether a later rule has the matches of that at *at*."""
     own = [match.key for match in rules[at].matches]
     return any([match.key for match in rule.matches] == own for rule in rules[at + 1 :])
-
-
-def compile_table(
-    program: Program,
-    table: Table,
-    options: Options,
-    keep: frozenset[int],
-    tell: Callable[[int], None],
-    spare: bool,
-) -> TableCompiler:
-    """A compiler that has compiled *table*; the parameters are its own.
-
-    Where a tree reads many rules and longer chains on its path took much of the nesting, the table is
-    compiled again, the nesting is shared by what each chain wants, and the cheaper result counts.
-    """
-    first = TableCompiler(program, table, options, keep, tell, spare)
-    first.run()
-    nesting = first.nesting_alone()
-    if nesting is None:
-        return first
-    second = TableCompiler(program, table, options, keep, lambda rules: None, spare, nesting)
-    second.run()
-    return second if second.cost() < first.cost() else first
-
-
-@dataclass(frozen=True)
-class Nesting:
-    """By chain: how deep its tree should nest, of what chains on one path share; and how deep at most."""
-
-    wanted: Mapping[str, int]
-    most: Mapping[str, int]
 
 
 class TableCompiler:
@@ -117,7 +77,7 @@ class TableCompiler:
     keep   ids of rules that must stay though no verdict depends on them
     tell   is called with the number of rules of each chain that is finished
     spare  a fault of hitables leaves the chain as it is, instead of raising
-    nesting  None: each chain's tree may nest as deep as `nesting_kept`, and the longest chains take the rest
+    rooms  how deep trees may nest; None: something is kept for each, and the longest chains take the rest
     """
 
     def __init__(
@@ -128,17 +88,16 @@ class TableCompiler:
         keep: frozenset[int],
         tell: Callable[[int], None],
         spare: bool,
-        nesting: Nesting | None = None,
+        rooms: Rooms | None = None,
     ) -> None:
-        self.family, self.table, self.options, self.tell = program.family, table, options, tell
+        self.program, self.family = program, program.family
+        self.table, self.options, self.tell = table, options, tell
         self.spare = spare
         self.faults: list[Fault] = []
         self.graph = graph(table)
         self.writes = writes(table)
         self.deciding = deciding(table)
-        self.nesting = nesting
-        self.levels = self.levels_kept()
-        self.rooms: dict[str, int] = {}  # by chain: how deep its tree might nest
+        self.rooms = rooms or self.rooms_kept()
         self.names = Names([chain.name for chain in table.chains])
         self.written: dict[str, tuple[Chain, list[Chain]]] = {}
         self.reports: dict[str, ChainReport] = {}
@@ -163,55 +122,31 @@ class TableCompiler:
             return f"short: fewer than {options.min_length} rules"
         return ""
 
-    def levels_kept(self) -> Levels:
-        """The levels of the chains if each got a tree as deep as is kept for it."""
-        callees, limit = self.graph.callees, NESTING[self.options.backend]
-        wanted = (
-            self.nesting.wanted
-            if self.nesting is not None
-            else {
-                chain.name: min(nesting_kept(len(chain.rules)), self.options.max_depth or limit)
-                for chain in self.table.chains
-                if not self.why_not(chain)
-            }
-        )
-        return Levels(callees, limit + 1, shares(callees, wanted, limit))
-
-    def room(self, chain: Chain, memory: bool) -> int:
-        """How many chains may still nest in a tree over *chain*."""
-        jumps = memory and any(r.has_memory and r.target and r.target.kind is Kind.JUMP for r in chain.rules)
-        down = max(self.levels.below[chain.name] + (1 if jumps else 0), 1 if memory else 0)
-        room = NESTING[self.options.backend] - self.levels.above[chain.name] - down
-        depth = self.options.max_depth
-        room = room if depth is None else min(room, depth - memory)
-        if self.nesting is not None:
-            room = min(room, self.nesting.most.get(chain.name, room))
-        self.rooms[chain.name] = room
-        return room
-
-    def nesting_alone(self) -> Nesting | None:
-        """How deep each tree that reads many rules might nest, if it shared its room with none.
-
-        The trees of other chains keep what they have.  None where no tree wants more than it has, or the
-        table is too large to be compiled again.
-        """
+    def rooms_kept(self) -> Rooms:
+        """Rooms of which `nesting_kept` is kept for each chain that is tried."""
         limit, most = NESTING[self.options.backend], self.options.max_depth
-        above, below = levels(self.graph.callees, {})
-        wanted, rooms, is_cramped = {}, dict(self.rooms), False
-        for name, report in self.reports.items():
-            used = self.levels.nesting.get(name, 0)
-            if report.why or not used:
-                continue
-            alone = limit - above[name] - below[name]
-            alone = alone if most is None else min(alone, most)
-            reads_many = not self.trees.is_few(report.read_after, self.table[name].rules)
-            cramped = reads_many and self.rooms[name] < alone and 2 * used >= self.rooms[name]
-            wanted[name] = alone if cramped else used
-            if cramped:
-                del rooms[name]
-            is_cramped |= cramped
-        too_large = self.table.rule_count() > MOST_AGAIN
-        return Nesting(wanted, rooms) if is_cramped and not too_large else None
+        kept = {
+            chain.name: min(nesting_kept(len(chain.rules)), most or limit)
+            for chain in self.table.chains
+            if not self.why_not(chain)
+        }
+        return Rooms(self.graph.callees, limit, most, kept)
+
+    def again(self) -> TableCompiler:
+        """This compiler, which has run; or another that has, if it shares the nesting of trees better."""
+        many = [
+            name
+            for name, report in self.reports.items()
+            if not report.why and not self.trees.is_few(report.read_after, self.table[name].rules)
+        ]
+        rooms = self.rooms.shared_anew(many) if self.table.rule_count() <= MOST_AGAIN else None
+        if rooms is None:
+            return self
+        other = TableCompiler(
+            self.program, self.table, self.options, self.keep, lambda rules: None, self.spare, rooms
+        )
+        other.run()
+        return other if other.cost() < self.cost() else self
 
     def cost(self) -> float:
         """Rules read by a packet of each rule, in its chain, and what the printed rules count for."""
@@ -233,7 +168,7 @@ class TableCompiler:
                 raise
             self.names.count = names
             del self.gone[gone:]
-            self.levels.nest(chain.name, 0)
+            self.rooms.take(chain.name, 0)
             message = traceback.format_exception_only(error)[-1].strip()
             where = traceback.extract_tb(error.__traceback__)[-1]
             fault = Fault(
@@ -259,7 +194,7 @@ class TableCompiler:
             why = self.grow(chain, lists)
         if why:
             remaining = lists[0].chain
-            self.levels.nest(chain.name, 0)
+            self.rooms.take(chain.name, 0)
             self.written[chain.name] = (remaining, [])
             self.reports[chain.name] = left_alone(self.table.name, chain, why, remaining)
 
@@ -331,7 +266,7 @@ class TableCompiler:
         self.names.count = best.names
         grown, written = best.grown, best.written
         self.written[chain.name] = (chain.with_rules(written.rules), written.chains)
-        self.levels.nest(chain.name, grown.nesting + (1 if best.memory else 0))
+        self.rooms.take(chain.name, grown.nesting + (1 if best.memory else 0))
         count, stay = len(chain.rules), len(lists[0].chain.rules)
         before, after = grown.total / stay
         if best.hot is not None:
@@ -348,7 +283,7 @@ class TableCompiler:
             read_before,
             read_after,
             grown.longest,
-            self.levels.nesting[chain.name],
+            self.rooms.taken(chain.name),
             "",
             self.trees.spent - spent_before,
             dict(zip(backends, ns_before, strict=True)),
@@ -450,7 +385,7 @@ class TableCompiler:
             return plan
         kept, self.names.count = self.names.count, names
         other = self.plan_behind(listed, head, rewrites)
-        if isinstance(other, str) or not (isinstance(plan, str) or plan.cost >= other.cost):
+        if isinstance(other, str) or (not isinstance(plan, str) and plan.cost < other.cost):
             self.names.count = kept
             return plan
         return other
@@ -481,7 +416,8 @@ class TableCompiler:
         # comes back, so that only the call nests.
         rest = [run for run in long if run.place is Place.REST]
         joints = len(rest) - (bool(rest) and runs[-1] is rest[-1])
-        room = self.room(chain, memory)
+        jumps = memory and any(r.has_memory and r.target and r.target.kind is Kind.JUMP for r in chain.rules)
+        room = self.rooms.of(chain.name, memory=memory, jumps=jumps)
         nesting = {Place.CALLED: room - 1, Place.REST: (room - joints) // max(1, len(rest))}
         if all(nesting[run.place] < 1 for run in long):
             return "nested too deep already for a tree"
@@ -554,7 +490,9 @@ class TableCompiler:
                     grown.nesting += tree.nesting() + (1 if at + 1 < len(runs) else 0)
                 longest = tree.longest_read() + is_called
             else:
-                in_line = self.in_line(run, boxes)
+                position = np.average(np.arange(len(run)) + 1.0, weights=boxes.weight)
+                priced = self.trees.each_backend(Priced(run, boxes.axes, self.family))
+                in_line = [position, *(read_in_turn(each, boxes.weight) for each in priced)]
                 mean, longest = np.array([in_line, in_line]), len(run)
             others_pass = at + 1 < len(runs) or grown.open > 0
             through = self.trees.passing(run, boxes, tree, int(is_called)) if others_pass else None
@@ -578,12 +516,6 @@ class TableCompiler:
             grown.segments.append(segment)
         grown.nesting = max(grown.nesting, called)
         return grown
-
-    def in_line(self, run: Sequence[Rule], boxes: Boxes) -> list[float]:
-        """What packets of the rules read, and spend by backend, where these are read one by one."""
-        position = float(np.average(np.arange(len(run)) + 1.0, weights=boxes.weight))
-        priced = self.trees.each_backend(Priced(run, boxes.axes, self.family))
-        return [position, *(read_in_turn(each, boxes.weight) for each in priced)]
 
     def keep_drops(self, run: Sequence[Rule], boxes: Boxes) -> None:
         """Let no rule vanish that drops packets which the rules that hide it let by (Options.careful)."""

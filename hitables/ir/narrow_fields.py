@@ -12,6 +12,7 @@ from operator import attrgetter
 from .fields import Family, Field, top
 from .intervals import Values
 from .rule import Match, Role, Rule
+from .semantics import CUT_NUMBERS
 
 # Addresses, ports and interfaces, each a bit.
 _FIELDS = (
@@ -19,8 +20,8 @@ _FIELDS = (
     *(Field.IIF, Field.OIF, Field.PHYSIN, Field.PHYSOUT),
 )
 BITS = {field: 1 << at for at, field in enumerate(_FIELDS)}
-# Numbers that trees cut bit by bit (analyse/mark_bits.py), by attribute: such rules may be a block of a list.
-NUMBER_BITS = {name: 1 << at for at, name in enumerate(("mark", "connmark", "tos"), len(BITS))}
+# Numbers that trees cut, by attribute: such rules may be a block of a list.
+NUMBER_BITS = {name: 1 << at for at, name in enumerate(CUT_NUMBERS, len(BITS))}
 # A rule that must be read when the list reads it, and once.
 BOUND = -1
 # A test of more than one value in so many tells too few packets apart.
@@ -37,17 +38,10 @@ def narrow_fields(rules: Sequence[Rule], family: Family) -> list[int]:
     # Rules share equal matches, so each need be looked at once.
     distinct = {id(match): match for match in row.from_iterable(matches_of)}
     known = {key: _of(match, family) for key, match in distinct.items()}
-    by_bits: dict[int, set[str]] = {}
-    for key, bits in known.items():
-        if bits > 0:
-            by_bits.setdefault(bits, set()).add(distinct[key].key)
-    telling = BOUND
-    for bits, keys in by_bits.items():
-        others = (each for each in by_bits if each != bits)
-        if len(keys) == 1 and bits & (bits - 1) == 0 and not any(bits & each for each in others):
-            telling &= ~bits
-    if telling != BOUND:
-        known = {key: bits if bits == BOUND else bits & telling for key, bits in known.items()}
+    for bit in (*BITS.values(), *NUMBER_BITS.values()):
+        keys = {distinct[key].key for key, bits in known.items() if bits > 0 and bits & bit}
+        if len(keys) == 1:
+            known = {key: bits if bits == BOUND else bits & ~bit for key, bits in known.items()}
     limited = []
     for matches in matches_of:
         bits = 0

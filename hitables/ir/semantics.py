@@ -24,6 +24,13 @@ FIELDS_WRITTEN: dict[Metadata, frozenset[Field]] = {
     Metadata.META: frozenset(INTERFACES),
 }
 
+# The numbers of a packet (fact.py) that trees cut bit by bit: the states that a test of each depends on.
+CUT_NUMBERS: dict[str, frozenset[Metadata]] = {
+    "mark": frozenset({Metadata.MARK}),
+    "connmark": frozenset({Metadata.CT, Metadata.CONNMARK}),
+    "tos": frozenset({Metadata.TOS}),
+}
+
 DROP = "DROP"
 RETURNS = "returns"
 

@@ -20,6 +20,7 @@ from ..ir.rule import Match, Rule
 from .set_counters import rules_of, with_rules
 
 FIRST = "first loaded:"
+_OR = " / "  # between what is loaded first in legacy, and in nft
 SHARING = frozenset({"hashlimit", "recent"})  # extensions whose rules share state by a name
 
 Pieces: TypeAlias = Sequence[tuple[str, Sequence[Rule]]]  # of chains: the chain's name, and rules of it
@@ -78,9 +79,6 @@ def with_first_parameters(program: Program) -> Program:
         return match._replace(key=f"{match.key} {FIRST} {legacy[name]}{_OR}{nft[name]}")
 
     return with_rules(program, change)
-
-
-_OR = " / "
 
 
 def in_load_order(chains: Pieces) -> Pieces:

@@ -76,11 +76,10 @@ def number(text: str, low: int, high: int) -> int:
     return value
 
 
-# What to do where there is no address: by whether the text has a variable.
-_NO_ADDRESS = {
-    False: "host names are not looked up: write the address",
-    True: "iptables-restore replaces no variables: write the address",
-}
+def _no_address(version: int, text: str) -> ValueError:
+    """What to say of a text in place of an address."""
+    why = "iptables-restore replaces no variables" if "$" in text else "host names are not looked up"
+    return ValueError(f"not an IPv{version} address: {text!r} ({why}: write the address)")
 
 
 def _ipv4(text: str, looked_up: bool) -> int:
@@ -92,7 +91,7 @@ def _ipv4(text: str, looked_up: bool) -> int:
     """
     parts = text.split(".")
     if not 1 <= len(parts) <= 4 or not all(_NUMBER.fullmatch(part) for part in parts):
-        raise ValueError(f"not an IPv4 address: {text!r} ({_NO_ADDRESS['$' in text]})")
+        raise _no_address(4, text)
     if looked_up and len(parts) < 4 and not any(part.startswith("+") for part in parts):
         try:
             packed = int.from_bytes(socket.inet_aton(text), "big")
@@ -134,7 +133,7 @@ def _ipv6(text: str) -> int:
             raise ValueError
         return int(ipaddress.IPv6Address(text))
     except ValueError:
-        raise ValueError(f"not an IPv6 address: {text!r} ({_NO_ADDRESS['$' in text]})") from None
+        raise _no_address(6, text) from None
 
 
 def address(text: str, family: Family, looked_up: bool = False) -> int:

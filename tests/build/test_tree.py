@@ -14,7 +14,7 @@ from support.worst_paths import worst
 
 from hitables.analyse.boxes import Axis, Boxes, Cut
 from hitables.build.grow import ALGORITHMS, PAPER, grow
-from hitables.build.tree import Node, NodeKind, Step, Tree, of_rules
+from hitables.build.tree import Node, NodeKind, Step, Tree, rejoined
 from hitables.ir.fields import Field
 
 AXES = (
@@ -142,9 +142,9 @@ def test_searching_gives_what_reading_the_list_gives(
 def test_a_tree_over_boxes_as_rules_of_their_own_is_one_over_the_rules(
     rules: Boxes, options: dict[str, float], spare: int
 ) -> None:
-    given_boxes = rules.apart()
+    given_boxes = rules.box_by_box()
     grown = grow(given_boxes, algorithm="auto", budget=len(rules.rule) + spare, grouping=2**31, **options)  # type: ignore[arg-type]
-    tree = of_rules(grown, rules)
+    tree = rejoined(grown, rules)
     if tree is None:  # a node that several paths lead to, with a rule that some have read
         assert not rules.final.all()
         return

@@ -61,7 +61,7 @@ def test_a_tree_that_would_load_another_rule_first_is_no_fault(backend: str) -> 
     output = hitables.compile(RATES, backend=backend)
     assert output.proved and not output.faults
     report = next(each for each in output.reports if each.chain == "a")
-    assert report.why in ("", MIXED)
+    assert report.why == (MIXED if backend == "nft" else "")
     same = hitables.compile(RATES.replace("100/sec", "5/sec"), backend=backend)
     assert next(each for each in same.reports if each.chain == "a").why == ""
 
