@@ -161,6 +161,79 @@ def decorated(size: int) -> str:
     return decorate(rules, DECORATED)
 
 
+def guests(size: int) -> str:
+    """*size* rules for the ports of guests, as OpenStack writes them: three chains for each."""
+    random = Random(size)
+    rules: list[str] = ["INPUT -j in", "FORWARD -j forward"]
+    to_ports, to_chains, of_chains = [], [], []
+    chains = ["in", "forward", "ports", "fallback"]
+    for number in range(size // 20):
+        high, low = divmod(number, 256)
+        tap, own, mac = f"tap{number:x}", f"10.0.{high}.{low}/32", f"fa:16:3e:00:{high:02x}:{low:02x}"
+        incoming, outgoing, sender = f"i{number:x}", f"o{number:x}", f"s{number:x}"
+        chains += [incoming, outgoing, sender]
+        rules.append(f"in -m physdev --physdev-in {tap} --physdev-is-bridged -j {outgoing}")
+        for way, chain in (("out", incoming), ("in", outgoing)):
+            port = f"-m physdev --physdev-{way} {tap} --physdev-is-bridged"
+            to_ports.append(f"forward {port} -j ports")
+            to_chains.append(f"ports {port} -j {chain}")
+        dhcp = "-p udp -m udp --sport"
+        of_chains += [
+            f"{incoming} -m state --state RELATED,ESTABLISHED -j RETURN",
+            f"{incoming} -d {own} {dhcp} 67 --dport 68 -j RETURN",
+            *(f"{incoming} {source(random)} {service(random)} -j RETURN" for _ in range(2)),
+            f"{incoming} -m state --state INVALID -j DROP",
+            f"{incoming} -j fallback",
+            f"{outgoing} -s 0.0.0.0/32 -d 255.255.255.255/32 {dhcp} 68 --dport 67 -j RETURN",
+            f"{outgoing} -j {sender}",
+            f"{outgoing} {dhcp} 67 --dport 68 -j DROP",
+            f"{outgoing} -m state --state RELATED,ESTABLISHED -j RETURN",
+            f"{outgoing} -j RETURN",
+            f"{outgoing} -j fallback",
+            f"{sender} -s {own} -m mac --mac-source {mac} -j RETURN",
+            f"{sender} -j DROP",
+        ]
+    rules += [*to_ports, *to_chains, "ports -j ACCEPT", *of_chains, "fallback -j DROP"]
+    return table(rules, chains=chains)
+
+
+def workloads(size: int) -> str:
+    """*size* rules for the workloads of a node, as Calico writes them: two chains each, and policies."""
+    random = Random(size)
+    accept = "0x10000/0x10000"
+    count = size // 23
+    policies = [f"policy{number}" for number in range(max(1, count // 4))]
+    chains, rules, of_chains = list(policies), [], []
+    for number in range(count):
+        for way, option in (("from", "-i"), ("to", "-o")):
+            chain = f"{way}-{number}"
+            chains.append(chain)
+            rules.append(f"FORWARD {option} cali{number:05x} -g {chain}")
+            asked = [random.choice(policies) for _ in range(2)]
+            of_chains += [
+                f"{chain} -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
+                f"{chain} -m conntrack --ctstate INVALID -j DROP",
+                f"{chain} -j MARK --set-xmark 0x0/0x30000",
+                *(
+                    rule
+                    for policy in asked
+                    for rule in (
+                        f"{chain} -m mark --mark 0x0/0x20000 -j {policy}",
+                        f"{chain} -m mark --mark {accept} -j RETURN",
+                    )
+                ),
+                f"{chain} -m mark --mark 0x0/0x20000 -j DROP",
+                f"{chain} -j DROP",
+            ]
+    for policy in policies:
+        for _ in range(3):
+            of_chains += [
+                f"{policy} {source(random)} {service(random)} -j MARK --set-xmark {accept}",
+                f"{policy} -m mark --mark {accept} -j RETURN",
+            ]
+    return table([*rules, *of_chains], chains=chains)
+
+
 FIREWALL_AXES: dict[str, Callable[[int], str]] = {
     "tables": tables,
     "ipv6": ipv6,
@@ -172,4 +245,6 @@ FIREWALL_AXES: dict[str, Callable[[int], str]] = {
     "states": states,
     "logs": logs,
     "decorated": decorated,
+    "guests": guests,
+    "workloads": workloads,
 }

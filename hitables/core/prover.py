@@ -193,6 +193,11 @@ class Mismatch(NamedTuple):
     made: dict[tuple[int, int], int]
     answers: tuple[tuple[int, bool], ...]
 
+    @property
+    def as_entered(self) -> dict[int, tuple[int, ...]]:
+        """By dimension, before any write: low, high, low, high, ... ."""
+        return {dim: ends for (dim, epoch), ends in self.sets.items() if epoch == 0}
+
 
 # ---- the handle ----
 

@@ -115,8 +115,12 @@ class Encoding:
 
     def ends(self, name: str) -> tuple[int, int]:
         """In each table: the verdict of the packets that reach the end of the chain."""
-        first, second = (self._verdicts(table[name].policy or RETURNS) for table in self.tables)
+        first, second = (self.end(table[name].policy) for table in self.tables)
         return first, second
+
+    def end(self, policy: str | None) -> int:
+        """The verdict of packets that a policy decides; None: they return."""
+        return self._verdicts(policy or RETURNS)
 
     def chain_name(self, number: int) -> str:
         return self._chains[number].name

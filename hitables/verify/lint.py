@@ -7,10 +7,7 @@ keep packets from another one with a flaw: the two are needless together (`Flaw.
 
 Invariant: exact, as the prover is: for every packet, as every backend in question reads it.
 
-Cost: two runs of the prover per rule, class of packets, backend and built-in chain: on one packet, then on
-those that may reach and match the rule.  Where that run takes long, MOST_POINTS packets are tried before it
-is made whole.  A run reads the rules that its packets may match, and the chains on the ways: chains that nest
-deep cost their number for each rule.
+Cost: two comparisons per rule, class of packets, backend and built-in chain (altered.py).
 
 Users: the command `hitables lint` and report/lint.py.
 """
@@ -18,24 +15,20 @@ Users: the command `hitables lint` and report/lint.py.
 from __future__ import annotations
 
 import functools
-from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from random import Random
 
-from hitables.core.prover import NONE, Alteration, Prover, Run, Status
+from hitables.core.prover import NONE, Alteration
 from hitables.ir.fields import Field, top
 from hitables.ir.intervals import Values
 from hitables.ir.marker import is_marker
-from hitables.ir.packet import Backend
-from hitables.ir.program import Chain, Program, Table, check_names, with_undeclared_kept
+from hitables.ir.program import Program, Table, check_names, with_undeclared_kept
 from hitables.ir.rule import Kind, Role, Rule
 
+from .altered import AlteredTable, ClassProver, OutOfBudget, RuleAt
 from .deadline import Deadline
-from .encoding import Encoding
-from .exact import WHY, Tell
+from .exact import Tell
 from .match_box import NOWHERE, MatchBox, PacketSet, entry_tests, written_by
-from .packet_classes import PacketClass
 from .question import Question, with_open_policies
 from .reachability import Reachability
 from .region_words import RegionWords
@@ -43,8 +36,6 @@ from .region_words import RegionWords
 NEVER, NOTHING, EMPTY, UNREACHED = "never-matches", "changes-nothing", "empty-chain", "unreached-chain"
 DROPS = "its matches still drop packets with broken headers"
 ASKS = "its matches still ask a memory"
-FEW = 256  # rules: in a table of fewer the whole set of packets is compared at once
-FEW_ITEMS, MOST_POINTS = 20_000, 8  # of runs before the long one; packets tried where these do not suffice
 MOST_MET = 64  # rules that packets of a rule meet first, as far as they are examined
 
 
@@ -93,7 +84,7 @@ def lint(program: Program, question: Question, *, tell: Tell) -> Lint:
                     flaws.append(flaw)
                 elif flaw.kind == NEVER:  # the stronger fact: removing the rule may make others needless
                     flaws[flaws.index(empty[flaw.line])] = flaw
-        except _OutOfBudget as budget:
+        except OutOfBudget as budget:
             out.undecided = f"{budget} in table {table.name}"
         out.flaws += sorted(flaws, key=lambda flaw: (flaw.line, flaw.kind))
     return out
@@ -113,38 +104,7 @@ def _of_calls(table: Table, reach: Reachability) -> Iterator[Flaw]:
                 yield Flaw(EMPTY, table.name, chain.name, rule.line, why=rule.enters)
 
 
-# ---- the prover ----
-
-
-class _OutOfBudget(Exception):
-    """The time or the memory ran out."""
-
-
-def _check(status: Status) -> None:
-    if status not in (Status.EQUAL, Status.DIFFER):
-        raise _OutOfBudget(WHY[status])
-
-
-@dataclass(frozen=True)
-class _ClassProver:
-    """The program twice in a prover, in which one class of packets was entered."""
-
-    encoding: Encoding
-    packets: PacketClass
-    prover: Prover
-
-
-@dataclass(frozen=True)
-class _RuleAt:
-    """A rule, its chain, and its number in the first program."""
-
-    chain: Chain
-    index: int
-    number: int
-
-    @property
-    def rule(self) -> Rule:
-        return self.chain.rules[self.index]
+# ---- one table ----
 
 
 class _TableLinter:
@@ -153,49 +113,23 @@ class _TableLinter:
     def __init__(
         self, program: Program, table: Table, reach: Reachability, question: Question, deadline: Deadline
     ) -> None:
-        self.table, self.reach, self.question, self.deadline = table, reach, question, deadline
+        self.table, self.reach, self.question = table, reach, question
         self.family = program.family
         self.written = written_by(table)
+        self.altered = AlteredTable(table, self.family, reach, question, deadline)
         self.first_rule: dict[str, int] = {}
-        self.rule_count = 0
+        rules = 0
         for chain in table.chains:
-            self.first_rule[chain.name] = self.rule_count
-            self.rule_count += len(chain.rules)
-        self.provers = [each for backend in question.backends for each in self._class_provers(backend)]
-        # Whole packets first: nearly every rule matters to some packet of the first class.
-        self.provers.sort(key=lambda each: (each.packets.malformed, each.packets.later))
-        encoding = self.provers[0].encoding
-        self.chain_numbers = {chain.name: encoding.chain(0, chain.name) for chain in table.chains}
+            self.first_rule[chain.name] = rules
+            rules += len(chain.rules)
         self.entry = entry_tests(table, reversed(reach.callees_first()), self.written)
-        self.random = Random(0)
-        self._touched: tuple[str, array[int]] = "", array("I")
-        self.removed: list[_RuleAt] = []
-
-    def _class_provers(self, backend: Backend) -> Iterator[_ClassProver]:
-        encoding = Encoding((self.table, self.table), self.family, backend, self.question.verdict_only)
-        for packets in encoding.classes():
-            each = _ClassProver(encoding, packets, encoding.prover(self.question.max_memory))
-            each.prover.treat_as_same()
-            _check(each.prover.enter(*encoding.class_words(packets, may_drop=False)))
-            for root in self.reach.roots:
-                # A run over all packets may take seconds; one over those of a rule takes less than a thread.
-                _check(self._run(each, root, array("I"), short=False))
-            yield each
-
-    def _run(self, each: _ClassProver, root: str, words: array[int], *, short: bool = True) -> Status:
-        """Compare the program with itself from *root* on, for the packets of *words* (RegionWords)."""
-        if self.deadline.is_over():
-            return Status.NO_TIME
-        encoding = each.encoding
-        run = Run(encoding.both(root), encoding.ends(root), words, *self.deadline.left())
-        status = each.prover.run(run, short=short)
-        return each.prover.run(run, strict=True, short=short) if status == Status.PAIRS else status
+        self.removed: list[RuleAt] = []
 
     # ---- flaws ----
 
     def flaws(self, tell: Tell) -> Iterator[Flaw]:
         rules = [
-            _RuleAt(chain, index, self.first_rule[chain.name] + index)
+            RuleAt(chain, index, self.first_rule[chain.name] + index)
             for chain in self.table.chains
             if self.reach.roots_of(chain.name)
             for index in range(len(chain.rules))
@@ -214,7 +148,7 @@ class _TableLinter:
                 self._remove(at)
         yield from self._needless(live, tell)
 
-    def _needless(self, live: list[_RuleAt], tell: Tell) -> Iterator[Flaw]:
+    def _needless(self, live: list[RuleAt], tell: Tell) -> Iterator[Flaw]:
         """Rules of *live* that change nothing, removed one after the other until none is left.
 
         Each walk is examined from its end to its start: removing a rule can make another needless only if the
@@ -222,7 +156,7 @@ class _TableLinter:
         """
         order = {name: rank for rank, name in enumerate(self.reach.callees_first())}
         while live:
-            needed: list[_RuleAt] = []
+            needed: list[RuleAt] = []
             entered = set[str]()
             for at in sorted(live, key=lambda each: (order[each.chain.name], -each.index)):
                 tell(f"table {self.table.name}, line {at.rule.line}")
@@ -242,136 +176,66 @@ class _TableLinter:
 
     # ---- altered rules ----
 
-    def _both(self, at: _RuleAt) -> tuple[int, int]:
-        return at.number, at.number + self.rule_count
-
-    def _remove(self, at: _RuleAt) -> None:
+    def _remove(self, at: RuleAt) -> None:
         self.removed.append(at)
-        for each in self.provers:
-            _check(each.prover.alter(self._both(at), Alteration.REMOVE, array("I")))
+        self.altered.remove(at)
 
-    def _class_affected(
-        self,
-        at: _RuleAt,
-        alteration: Alteration,
-        box: MatchBox,
-        provers: Iterable[_ClassProver] | None = None,
-    ) -> PacketClass | None:
-        """The first class of packets for which altering a rule changes anything; None: it never does.
+    def _never_matches(self, at: RuleAt) -> bool:
+        return self.altered.class_affected(at, Alteration.MARK, self._box(at, on_the_way=True)) is None
 
-        *provers*: others than those in which the rules with flaws are removed.
-        """
-        touched = self._reaching(at.chain.name)
-        for each in self.provers if provers is None else provers:
-            for root in self.reach.roots_of(at.chain.name):
-                inside = _inside(box, each, root)
-                if inside is None:
-                    continue
-                _check(each.prover.alter(self._both(at), alteration, touched))
-                status = self._compared(each, root, inside)
-                each.prover.restore()
-                if status == Status.DIFFER:
-                    return each.packets
-                _check(status)
-        return None
-
-    def _compared(self, each: _ClassProver, root: str, inside: PacketSet) -> Status:
-        """Compare the altered program with the unaltered one, for packets in *inside*.
-
-        Single packets and a short run go before the long one: a set of packets may meet very many rules, one
-        by one; a packet meets few.
-        """
-        region = RegionWords(each.encoding, inside)
-        words = region.all()
-        if self.rule_count < FEW:
-            return self._run(each, root, words)
-        each.prover.bound_items(FEW_ITEMS)
-        status = Status.DIFFER if self._point_differs(each, root, region) else self._run(each, root, words)
-        tried = 1
-        while status == Status.TOO_DEEP and tried < MOST_POINTS:
-            if self._point_differs(each, root, region):
-                status = Status.DIFFER
-            tried += 1
-        each.prover.bound_items(0)
-        return self._run(each, root, words) if status == Status.TOO_DEEP else status
-
-    def _point_differs(self, each: _ClassProver, root: str, region: RegionWords) -> bool:
-        """Whether one packet of the region shows a difference."""
-        words = region.one(self.random)
-        if words is None:
-            return False
-        run = Run(each.encoding.both(root), each.encoding.ends(root), words, 0.0)
-        return each.prover.run(run, short=True) == Status.DIFFER
-
-    def _reaching(self, chain: str) -> array[int]:
-        """The numbers of the chains from which packets reach *chain*."""
-        if self._touched[0] != chain:
-            names = self.reach.reaching(chain)
-            self._touched = chain, array("I", (self.chain_numbers[name] for name in names))
-        return self._touched[1]
-
-    def _never_matches(self, at: _RuleAt) -> bool:
-        return self._class_affected(at, Alteration.MARK, self._box(at, on_the_way=True)) is None
-
-    def _changes_nothing(self, at: _RuleAt, provers: Iterable[_ClassProver] | None = None) -> bool:
-        return self._class_affected(at, Alteration.LEAVE_OUT, self._box_of_acts(at), provers) is None
+    def _changes_nothing(self, at: RuleAt, provers: Iterable[ClassProver] | None = None) -> bool:
+        return self.altered.class_affected(at, Alteration.LEAVE_OUT, self._box_of_acts(at), provers) is None
 
     @functools.cached_property
-    def _as_given(self) -> list[_ClassProver]:
+    def _as_given(self) -> list[ClassProver]:
         """Provers in which no rule is removed."""
-        return [each for backend in self.question.backends for each in self._class_provers(backend)]
+        return list(self.altered.fresh())
 
-    def _needed_while(self, at: _RuleAt) -> tuple[int, ...]:
+    def _needed_while(self, at: RuleAt) -> tuple[int, ...]:
         """Lines of the removed rules because of which a rule that changes nothing now changed something.
 
-        These are the ones whose packets the rule decides otherwise; in a table of FEW rules, if they do not
+        These are the ones whose packets the rule decides otherwise; in a small table, if they do not
         suffice, all that are removed.
         """
         if not self.removed or self._changes_nothing(at, self._as_given):
             return ()
         others = [each for each in self.removed if _decides_otherwise(at, each)]
-        if not others or (self.rule_count < FEW and not self._changes_nothing(at, self._without(others))):
+        few = self.altered.is_small
+        if not others or (few and not self._changes_nothing(at, self.altered.fresh(without=others))):
             others = self.removed
         return tuple(sorted({each.rule.line for each in others}))
 
-    def _without(self, rules: Sequence[_RuleAt]) -> Iterator[_ClassProver]:
-        for backend in self.question.backends:
-            for each in self._class_provers(backend):
-                for at in rules:
-                    _check(each.prover.alter(self._both(at), Alteration.REMOVE, array("I")))
-                yield each
-
-    def _remaining_effect(self, at: _RuleAt) -> str:
+    def _remaining_effect(self, at: RuleAt) -> str:
         """The effect of a rule that never matches: its matches may drop packets, or use a memory."""
-        packets = self._class_affected(at, Alteration.LEAVE_OUT, self._box_of_acts(at))
+        packets = self.altered.class_affected(at, Alteration.LEAVE_OUT, self._box_of_acts(at))
         return "" if packets is None else DROPS if packets.malformed else ASKS
 
-    def _box(self, at: _RuleAt, *, on_the_way: bool = False) -> MatchBox:
+    def _box(self, at: RuleAt, *, on_the_way: bool = False) -> MatchBox:
         entry = self.entry[at.chain.name] if on_the_way else NOWHERE
         return MatchBox(at.rule.matches, self.written, self.family, entry)
 
-    def _box_of_acts(self, at: _RuleAt) -> MatchBox:
+    def _box_of_acts(self, at: RuleAt) -> MatchBox:
         entry = self.entry[at.chain.name]
         return MatchBox(at.rule.matches, self.written, self.family, entry, may_act=True)
 
     # ---- why ----
 
-    def _possible(self, at: _RuleAt) -> Iterator[tuple[_ClassProver, PacketSet]]:
+    def _possible(self, at: RuleAt) -> Iterator[tuple[ClassProver, PacketSet]]:
         """The classes that have packets in the rule's box, and these."""
         box = self._box(at)
-        for each in self.provers:
+        for each in self.altered.provers:
             root = at.chain.name if at.chain.policy is not None else ""
-            inside = _inside(box, each, root)
+            inside = each.set_inside(box, root)
             if inside is not None:
                 yield each, inside
 
-    def _met(self, each: _ClassProver, at: _RuleAt, before: int, inside: PacketSet) -> list[int]:
+    def _met(self, each: ClassProver, at: RuleAt, before: int, inside: PacketSet) -> list[int]:
         """Indices of the rules of the chain that packets in *inside* may meet before the rule *before*."""
         sets = RegionWords(each.encoding, inside).all()
-        numbers = each.prover.rules_met(self.chain_numbers[at.chain.name], before, sets, MOST_MET)
+        numbers = each.prover.rules_met(self.altered.chain_numbers[at.chain.name], before, sets, MOST_MET)
         return [number - self.first_rule[at.chain.name] for number in numbers]
 
-    def _never_flaw(self, at: _RuleAt) -> Flaw:
+    def _never_flaw(self, at: RuleAt) -> Flaw:
         """A rule that never matches, with the rules of its chain that keep packets from it."""
         chain, line = at.chain.name, at.rule.line
         first = next(self._possible(at), None)
@@ -412,7 +276,7 @@ class _TableLinter:
         tests = (test for match in rule.matches for test in match.tests)
         return all(test.values.covers(inside.box.get(test.field, full[test.field])) for test in tests)
 
-    def _deciding_lines(self, at: _RuleAt) -> tuple[int, ...]:
+    def _deciding_lines(self, at: RuleAt) -> tuple[int, ...]:
         """Lines of the later rules of its chain that decide its packets instead."""
         for each, inside in self._possible(at):
             later = (at.chain.rules[index] for index in self._met(each, at, NONE, inside) if index > at.index)
@@ -420,13 +284,7 @@ class _TableLinter:
         return ()
 
 
-def _inside(box: MatchBox, prover: _ClassProver, root: str) -> PacketSet | None:
-    """The packets of the prover's class at *root* that are in the box; None: there are none."""
-    inside = box.of(prover.packets, prover.encoding.backend, root)
-    return None if inside is None or RegionWords(prover.encoding, inside).is_empty else inside
-
-
-def _decides_otherwise(first: _RuleAt, later: _RuleAt) -> bool:
+def _decides_otherwise(first: RuleAt, later: RuleAt) -> bool:
     """Whether *first* may decide packets of *later* in another way."""
     if first.chain is later.chain and later.index < first.index:
         return False

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from graphlib import TopologicalSorter
 
 from hitables.ir.program import Table
+from hitables.ir.rule import Kind
 
 
 class Reachability:
@@ -54,6 +55,24 @@ class Reachability:
             {name: callers & reached.keys() for name, callers in reached.items()}
         ).static_order()
         return list(order)[::-1]
+
+
+def policies_behind(table: Table, callers_first: Iterable[str]) -> dict[str, str | None]:
+    """By chain: the policy that decides all packets which its rules leave; None: rules may, elsewhere.
+
+    callers_first  the chains that packets reach
+    """
+    behind: dict[str, set[str | None]] = {}
+    found: dict[str, str | None] = {}
+    for name in callers_first:
+        chain = table[name]
+        ways = behind.pop(name, {None}) if chain.policy is None else {chain.policy}
+        found[name] = own = ways.pop() if len(ways) == 1 else None
+        for rule in chain.rules:
+            if rule.enters is not None:
+                is_last = rule is chain.rules[-1] or (rule.target and rule.target.kind is Kind.GOTO)
+                behind.setdefault(rule.enters, set()).add(own if is_last else None)
+    return found
 
 
 def unreached(table: Table, chains: Iterable[str]) -> frozenset[str]:

@@ -3,12 +3,13 @@
 Idea: a run on one packet reads few rules, however many the set of a rule meets.  Where it shows a difference
 the set has one; where it does not, nothing is known of the set.
 
-Users: lint.py.
+Users: altered.py.
 """
 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping, Sequence
 from random import Random
 
 from hitables.core.prover import NONE
@@ -63,3 +64,27 @@ class RegionWords:
                 return None
             words.extend((dim, 1, cells[0], cells[0]))
         return words
+
+    def one_in(self, sets: Mapping[int, Sequence[int]]) -> array[int] | None:
+        """`one`, which lies in these sets, too: by dimension low, high, low, high, ... as coordinates."""
+        words = array("I", (NONE, 1, 0, 0))
+        own: dict[int, Sequence[int]] = dict(self._cells)
+        for field, ends in self._ends.items():
+            own[field] = ends
+        for dim in own.keys() | sets.keys():
+            chosen = _first_common(own.get(dim, sets.get(dim, ())), sets.get(dim, own.get(dim, ())))
+            if chosen is None:
+                return None
+            words.extend((dim, 1, chosen, chosen))
+        return words
+
+
+def _first_common(one: Sequence[int], other: Sequence[int]) -> int | None:
+    """The lowest number that lies in both lists low, high, low, high, ...; None: there is none."""
+    at = 0
+    for low, high in zip(one[::2], one[1::2], strict=True):
+        while at < len(other) and other[at + 1] < low:
+            at += 2
+        if at < len(other) and other[at] <= high:
+            return max(low, other[at])
+    return None

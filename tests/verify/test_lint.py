@@ -19,12 +19,12 @@ from hitables.ir.hooks import hook_box
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program, Table
 from hitables.ir.rule import Rule
-from hitables.verify import exact
-from hitables.verify import lint as lint_module
+from hitables.verify import altered, exact
 from hitables.verify.lint import DROPS, EMPTY, NEVER, NOTHING, UNREACHED, Flaw, lint
 from hitables.verify.match_box import MatchBox, PacketSet
 from hitables.verify.packet_classes import PacketClass
 from hitables.verify.question import Equal, Question
+from hitables.verify.region_words import RegionWords
 
 pytestmark = pytest.mark.engine
 WHOLE = Question()
@@ -229,7 +229,7 @@ def test_exactly_the_removable_rules_are_reported(rng: random.Random) -> None:
 @settings(max_examples=examples(120))
 @given(programs(tiny=True))
 def test_the_packets_that_a_rule_is_examined_for_change_no_answer(drawn: Program) -> None:
-    """All packets for each rule; those that it may affect; single packets and short runs first."""
+    """All packets for each rule; those that it may affect; single packets, chains and short runs first."""
 
     def all_packets(box: MatchBox, packets: PacketClass, backend: Backend, root: str) -> PacketSet | None:
         return PacketSet(hook_box(root, box.family)) if box.may_act else of(box, packets, backend, root)
@@ -239,13 +239,18 @@ def test_the_packets_that_a_rule_is_examined_for_change_no_answer(drawn: Program
     program = numbered(drawn)
     found = [[flaw[:4] for flaw in map(astuple, found_by(program))]]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(lint_module, "FEW", 0)
-        patched.setattr(lint_module, "FEW_ITEMS", 1)
+        patched.setattr(altered, "FEW", 0)
         found.append([flaw[:4] for flaw in map(astuple, found_by(program))])
-        patched.setattr(lint_module, "FEW", 1 << 30)
+        patched.setattr(altered, "FEW_ITEMS", 1)
+        found.append([flaw[:4] for flaw in map(astuple, found_by(program))])
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(altered, "FEW", 0)
+        patched.setattr(RegionWords, "one", lambda region, random: None)
+        found.append([flaw[:4] for flaw in map(astuple, found_by(program))])
+        patched.setattr(altered, "FEW", 1 << 30)
         patched.setattr(MatchBox, "of", all_packets)
         found.append([flaw[:4] for flaw in map(astuple, found_by(program))])
-    assert found[0] == found[1] == found[2]
+    assert all(each == found[0] for each in found)
 
 
 def found_by(program: Program) -> list[Flaw]:
