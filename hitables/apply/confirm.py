@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from .kernel import Kernel
 from .load import Change, Wanted, perform
 from .lockout import Session
 from .others import of_kernel
-from .store import ROLLED_BACK, State, Store
+from .store import ROLLED_BACK, State, Store, Waiting
 
 # ---- in the guard ----
 
@@ -45,7 +46,15 @@ def is_waiting(folder: str, number: int) -> bool:
         waiting = store.state().waiting
     except HitablesError:
         return True  # the file is being replaced, or the disk fails: look again
-    return not store.is_there or (waiting is not None and waiting.number == number)
+    return not store.is_there or _is_own(waiting, number)
+
+
+def _is_own(waiting: Waiting | None, number: int) -> bool:
+    """Whether this process is the guard of what waits.
+
+    A new state directory, in place of one that was moved away, counts its records from 1, too.
+    """
+    return waiting is not None and waiting.number == number and waiting.guard == os.getpid()
 
 
 def confirmed_by_connection(folder: str, number: int, session: Session | None, seen: Connections) -> bool:
@@ -70,7 +79,7 @@ def guard_rolls_back(folder: str, number: int, why: str) -> None:
         if not store.is_there:
             store.log(f"{number}: cannot be taken back now: the state is missing")
             raise HitablesError(f"{folder}: the state is missing")
-        if state.waiting is None or state.waiting.number != number:
+        if not _is_own(state.waiting, number):
             return
         try:
             undo(store, state, why)
@@ -87,7 +96,13 @@ def undo(store: Store, state: State, why: str) -> None:
     waiting = state.waiting
     assert waiting is not None
     bring_back(store, in_force(store, waiting.before), in_force(store, waiting.number))
-    store.end_waiting(waiting.number)
+    try:
+        store.end_waiting(waiting.number)
+    except FileError as error:
+        raise FileError(
+            f"{error}\nthe rules before rule set {waiting.number} are loaded again, but the state directory "
+            "cannot record it: call hitables rollback again when it can be written"
+        ) from None
     status = {**state.status, waiting.number: ROLLED_BACK}
     with contextlib.suppress(FileError):  # the mark is gone, and says the same
         store.set_state(replace(state, waiting=None, status=status))
@@ -116,18 +131,16 @@ def confirm(folder: str, number: int | None = None, by: str = "") -> int:
         return waiting.number
 
 
-def roll_back(
-    folder: str, number: int | None = None, waiting_only: int | None = None
-) -> tuple[int, list[str]]:
+def roll_back(folder: str, number: int | None = None, guarded_by: int | None = None) -> tuple[int, list[str]]:
     """Load an earlier rule set: the one before, or *number*; its number, and notes for the user.
 
-    A rule set that waits is taken back first.  *waiting_only*: do it only if this record still waits.
+    A rule set that waits is taken back first.  *guarded_by*: do it only if this process guards it.
     """
     asked_about = _waiting_now(folder)
     with Store.open(folder, wait=60.0) as store:
         state = store.state()
         waiting = state.waiting
-        if waiting_only is not None and (waiting is None or waiting.number != waiting_only):
+        if guarded_by is not None and (waiting is None or waiting.guard != guarded_by):
             return 0, []
         if waiting is None and number is None and state.status.get(asked_about) == ROLLED_BACK:
             note = f"rule set {asked_about} was taken back while this command waited"
@@ -206,9 +219,10 @@ def bring_back(store: Store, wanted: InForce, current: InForce, everything: bool
         known = as_named(kernel.read(), loaded, patterns) if loaded is not None else {}
         to_load = Wanted(of_kernel(half.with_absent(), is_left), half.generated, known)
         changes.append(Change(kernel, to_load, is_left))
-    perform(changes)
+    performed = perform(changes)
     for part in wanted.parts:
         patterns = tuple(dict.fromkeys((*part.leave, *current.leave(*own_places(part)))))
         if patterns != part.leave:
             store.set_leave(part.number, patterns)
-    return [note for change in changes for note in change.merged.notes]
+    notes = [note for change in changes for note in change.merged.notes]
+    return [*notes, *(f"another program has added a rule, which stays: {rule}" for rule in performed.added)]

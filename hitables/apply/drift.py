@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from .others import own
-from .steps import differ, plan
+from ..ir.foreign import is_foreign
+from .others import left_alone, own
+from .steps import TablePlan, differ, plan
 from .store import Half
 from .texts import Chains, Tables, TextChain, empty, renamed
 
@@ -21,13 +22,12 @@ def holds(present: Tables, half: Half, patterns: Sequence[str]) -> bool:
 def differences(present: Tables, half: Half, patterns: Sequence[str]) -> Iterator[str]:
     """Where the kernel differs from *half*, as messages.  Tables that did not exist were empty."""
     for table, recorded in half.with_absent().items():
-        kernel = own(present.get(table) or empty(table), patterns)
         if table not in present and not _is_idle(recorded):
             yield f"table {table} is missing"
             continue
-        generated = half.generated.get(table, ())
-        steps = plan(table, kernel, own(recorded, patterns), generated, ())
-        trees = {steps.names[name] for name in generated}
+        kernel = own(present.get(table) or empty(table), patterns)
+        steps = _steps(present, half, table, recorded, patterns)
+        trees = {steps.names[name] for name in half.generated.get(table, ()) if name in steps.names}
         for name, chain in steps.target.items():
             if name in trees:
                 continue
@@ -46,11 +46,18 @@ def as_named(present: Tables, half: Half, patterns: Sequence[str]) -> Tables:
     """The tables of *half* with the names that their chains of trees have in the kernel."""
     named: Tables = {}
     for table, recorded in half.tables.items():
-        kernel = own(present.get(table) or empty(table), patterns)
-        generated = half.generated.get(table, ())
-        names = plan(table, kernel, own(recorded, patterns), generated, ()).names
-        named[table] = renamed(recorded, names)
+        named[table] = renamed(recorded, _steps(present, half, table, recorded, patterns).names)
     return named
+
+
+def _steps(present: Tables, half: Half, table: str, recorded: Chains, patterns: Sequence[str]) -> TablePlan:
+    """The steps from the kernel to the chains of a *table* of *half*, but for chains of others.
+
+    Chains that those of others enter, and the record lacks, are left to them, as `apply` does.
+    """
+    chains = present.get(table) or empty(table)
+    left = left_alone(recorded, chains, lambda name: is_foreign(name, patterns))
+    return plan(table, own(chains, patterns), own(recorded, patterns), half.generated.get(table, ()), left)
 
 
 def _is_idle(chains: Chains) -> bool:

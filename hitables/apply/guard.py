@@ -151,20 +151,23 @@ def is_alive(pid: int) -> bool:
 # The second way back.
 
 
-def timer_command(folder: Path, number: int, seconds: float) -> list[str]:
-    """The command that makes systemd roll back record *number* if it still waits after *seconds*."""
+def timer_command(folder: Path, number: int, guard: int, seconds: float) -> list[str]:
+    """The command that makes systemd roll back record *number* if it still waits after *seconds*.
+
+    *guard*: its guard, as another state directory may have a record of this number.
+    """
     return [
         *("systemd-run", "--quiet", f"--on-active={seconds + _LATE:g}s", f"--unit={_unit(number)}"),
-        *(sys.executable, "-m", "hitables", "rollback", "--waiting", str(number)),
+        *(sys.executable, "-m", "hitables", "rollback", "--guarded-by", str(guard)),
         *("--state", str(folder.resolve())),
     ]
 
 
-def start_timer(folder: Path, number: int, seconds: float) -> bool:
+def start_timer(folder: Path, number: int, guard: int, seconds: float) -> bool:
     """Start the timer where systemd runs; whether it runs."""
     if not SYSTEMD.is_dir() or shutil.which("systemd-run") is None:
         return False
-    return _quietly(timer_command(folder, number, seconds))
+    return _quietly(timer_command(folder, number, guard, seconds))
 
 
 def stop_timer(number: int) -> None:

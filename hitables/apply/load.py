@@ -21,7 +21,7 @@ from .counts import carry, keys_of, recognised, sums
 from .kernel import Kernel
 from .others import Merged, merge
 from .steps import TablePlan, differ
-from .texts import NO_COUNT, Chains, Count, Tables, TextChain, empty, fresh_names
+from .texts import NO_COUNT, Chains, Count, Tables, TextChain, TextRule, empty, fresh_names
 
 _TRIES = 3  # when others change the rules meanwhile
 _SECONDS_AT_ONCE = 10.0  # for which a change of nf_tables in one commit is tried
@@ -43,6 +43,7 @@ class Change:
     """The rules of one family on their way into the kernel.
 
     present  what the kernel held when it was read last, with keys
+    added    rules of others that came since the commit
     merged   the wanted rule set with the chains of others that are there now
     plans    the steps, by table
     """
@@ -55,6 +56,7 @@ class Change:
         self._bodies: dict[tuple[str, str], str] = {}  # by table and visible chain
         self._staged: dict[tuple[str, str], list[str]] = {}  # by table and body: its rules
         self._grown: set[tuple[str, str]] = set()
+        self.added: list[str] = []
         self.read()
         self.plans: dict[str, TablePlan] = {
             name: steps.plan(name, self._chains(name), chains, self._generated(name), self.merged.left[name])
@@ -274,17 +276,22 @@ class Change:
         }
 
     def faults(self) -> list[str]:
-        """The own chains in the kernel that differ from those that were loaded."""
+        """The own chains in the kernel that lack something of what was loaded.
+
+        Rules of others between ours came after the commit: `added` has them, and they stay.
+        """
         self.read()
+        self.added = []
         faults = []
         for name, plan in self.plans.items():
             present = self._chains(name)
-            wrong = sorted(
-                chain
-                for chain, content in plan.target.items()
-                if chain not in present or differ(present[chain], content)
-            )
-            faults += [f"table {name}, chain {chain}" for chain in wrong]
+            for chain, content in sorted(plan.target.items()):
+                more = _more_rules(present[chain], content) if chain in present else None
+                if more is None:
+                    faults.append(f"table {name}, chain {chain}")
+                else:
+                    others = (rule.body for rule in more if not self.is_foreign(rule.enters))
+                    self.added += [f"table {name}: -A {chain} {body}" for body in others]
         return faults
 
     def clean(self) -> None:
@@ -309,8 +316,34 @@ class Change:
         return self.wanted.generated.get(table, ())
 
 
-def perform(changes: Sequence[Change], staged: Callable[[], None] = lambda: None) -> float:
-    """Make all *changes*; the seconds between the first and the last visible commit, at most.
+def _more_rules(present: TextChain, loaded: TextChain) -> list[TextRule] | None:
+    """The rules of *present* beside those of *loaded*; None if it lacks some, or their order or policy."""
+    if present.policy != loaded.policy:
+        return None
+    more = []
+    rest = iter(present.rules)
+    for body in loaded.bodies:
+        for rule in rest:
+            if rule.body == body:
+                break
+            more.append(rule)
+        else:
+            return None
+    return [*more, *rest]
+
+
+@dataclass(frozen=True, slots=True)
+class Performed:
+    """seconds  between the first and the last visible commit, at most
+    added    rules that others have added since, for the user: they stay, and are not ours
+    """
+
+    seconds: float = 0.0
+    added: tuple[str, ...] = ()
+
+
+def perform(changes: Sequence[Change], staged: Callable[[], None] = lambda: None) -> Performed:
+    """Make all *changes*.
 
     *staged* is called before the first visible commit, each time that the kernel was read for it.
     LiveError if a tool refuses its text.  Some tables may then have their new rules and others the old ones,
@@ -331,7 +364,7 @@ def perform(changes: Sequence[Change], staged: Callable[[], None] = lambda: None
             )
     for change in changes:
         change.clean()
-    return seconds
+    return Performed(seconds, tuple(added for change in changes for added in change.added))
 
 
 def _flip(changes: Sequence[Change], staged: Callable[[], None]) -> float:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..ir.foreign import is_foreign as matches
+from ..ir.program import BUILT_IN
 from .texts import LINES_OF_KERNEL, Chains, Tables, TextChain, TextRule, callees, empty
 
 
@@ -34,7 +35,7 @@ def merge(wanted: Tables, kernel: Tables, is_foreign: Callable[[str], bool]) -> 
     merged = Merged()
     for name, chains in wanted.items():
         present = kernel.get(name) or empty(name)
-        left = _left(chains, present, is_foreign)
+        left = left_alone(chains, present, is_foreign)
         merged.left[name] = frozenset(left)
         merged.tables[name] = {}
         for chain_name, chain in chains.items():
@@ -43,6 +44,12 @@ def merge(wanted: Tables, kernel: Tables, is_foreign: Callable[[str], bool]) -> 
             policy = chain.policy or (present[chain_name].policy if chain_name in present else "ACCEPT")
             rules = _rules(name, chain_name, chain, present, left, is_foreign, merged.notes)
             merged.tables[name][chain_name] = replace(chain, policy=policy, rules=rules)
+        for chain_name in BUILT_IN.get(name, ()):
+            if is_foreign(chain_name) and chain_name in chains and chains[chain_name].rules:
+                merged.notes.append(
+                    f"table {name}: --leave leaves chain {chain_name} as the kernel has it: the rules that "
+                    "the file has there are not loaded"
+                )
         kept = sorted(each for each in left if not is_foreign(each))
         if kept:
             merged.notes.append(
@@ -76,8 +83,8 @@ def of_kernel(
     }
 
 
-def _left(chains: Chains, present: Chains, is_foreign: Callable[[str], bool]) -> set[str]:
-    """The foreign chains of *present*, and the chains that only they need."""
+def left_alone(chains: Chains, present: Chains, is_foreign: Callable[[str], bool]) -> set[str]:
+    """The foreign chains of *present*, and those that they enter and *chains* does not have."""
     foreign = [each for each in present if is_foreign(each)]
     own = {each: chain for each, chain in present.items() if each not in chains or is_foreign(each)}
     return callees(own, foreign)

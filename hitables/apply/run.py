@@ -311,11 +311,19 @@ def _read_again(request: Request, ready: Sequence[Ready], state: State, store: S
             wanted = replace(each.prepared.wanted, known=each.known)
             each.prepared = replace(each.prepared, wanted=wanted)
             each.change = Change(each.kernel, wanted, each.change.is_foreign)
-            report.tell(
-                f"warning: IPv{int(family)}: the rules of the kernel changed while the new ones were "
-                f"prepared: {'; '.join(changed[:_SHOWN])}.  The new rules replace these too; hitables "
-                "rollback brings them back"
-            )
+            _tell_of_replaced(family, changed, report)
+
+
+def _tell_of_replaced(family: Family, changed: Sequence[str], report: Report) -> None:
+    report.tell(
+        f"warning: IPv{int(family)}: the rules of the kernel changed while the new ones were prepared: "
+        f"{_first(changed)}.  The new rules replace these too; hitables rollback brings them back"
+    )
+
+
+def _first(messages: Sequence[str]) -> str:
+    more = [f"… and {len(messages) - _SHOWN} more"] if len(messages) > _SHOWN else []
+    return "; ".join([*messages[:_SHOWN], *more])
 
 
 def _load(
@@ -346,8 +354,15 @@ def _load(
         """The new chains are staged: what others changed meanwhile belongs to the old rules, too."""
         nonlocal state, running
         halves = what_runs(ready)
-        if any(differ(half, running[family], record.leave) for family, half in halves.items()):
+        changed = {
+            family: list(differences(half.tables, running[family], record.leave))
+            for family, half in halves.items()
+            if differ(half, running[family], record.leave)
+        }
+        if changed:
             running = halves
+            for family, messages in changed.items():
+                _tell_of_replaced(family, messages, report)
             state, late = recorder.add(state, halves, FOUND)
             store.set_before(number, late.number)
             set_waiting(before=late.number)
@@ -355,9 +370,9 @@ def _load(
     try:
         set_waiting(guard=guard.pid)
         if request.confirm:
-            guards.start_timer(Path(request.folder), number, request.confirm + 60)
+            guards.start_timer(Path(request.folder), number, guard.pid, request.confirm + 60)
         report.stage("loading")
-        seconds = perform([each.change for each in ready], add_what_came_since)
+        performed = perform([each.change for each in ready], add_what_came_since)
     except HitablesError as error:
         with deferred():
             undo(store, state, str(error))
@@ -366,9 +381,14 @@ def _load(
     except BaseException:
         guard.abandon()  # it rolls back as soon as this process releases the lock
         raise
-    how = f"within {seconds * 1000:.1f} ms" if seconds else "in one commit"
+    how = f"within {performed.seconds * 1000:.1f} ms" if performed.seconds else "in one commit"
     store.log(f"{number}: loaded; all tables changed {how}")
     report.tell(f"loaded as rule set {number}; all tables changed {how}")
+    if performed.added:
+        report.tell(
+            "warning: other programs have added rules since: they stay, and hitables status shows them: "
+            f"{_first(performed.added)}"
+        )
     if not request.confirm and not request.check:
         return _confirm_now(store, state, guard)
     set_waiting(until=time.time() + request.confirm)

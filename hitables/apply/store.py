@@ -20,9 +20,12 @@ one without a guard, because nothing is loaded before the guard is written down.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
+import hashlib
 import json
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,6 +35,7 @@ from typing import Any, Self
 from ..errors import FileError, HitablesError, LiveError
 from ..files import flush_folder, read_text, trouble, write_text
 from ..ir.fields import Family
+from ..ir.packet import Backend
 from . import texts
 from .counts import Origins, keyed, origins_of
 from .texts import Tables
@@ -39,6 +43,7 @@ from .texts import Tables
 VERSION = 1
 KEPT = 20  # records of the past that are kept, besides the confirmed one and the one that waits
 # How a record ended.
+_COUNTS = re.compile(r"^\[\d+:\d+\] | \[\d+:\d+\]$", re.MULTILINE)
 FOUND, WAITING, CONFIRMED, ROLLED_BACK, ENDED = "found", "waiting", "confirmed", "rolled back", "ended"
 
 
@@ -135,7 +140,7 @@ class Store:
                 folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             elif not folder.is_dir():
                 raise HitablesError(f"{folder}: there is no such state directory; hitables apply makes one")
-            lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            lock = _open_lock(folder / "lock", create)
         except OSError as error:
             reason = error.strerror or error
             raise FileError(
@@ -175,14 +180,23 @@ class Store:
     def state(self) -> State:
         if not self.is_there:
             return State()
-        data = self._json(self.folder / "state.json")
-        waiting = data["waiting"]
-        state = State(
-            data["last"],
-            data["confirmed"],
-            Waiting(**waiting) if waiting else None,
-            {int(number): status for number, status in data["status"].items()},
-        )
+        path = self.folder / "state.json"
+        data = self._json(path, "hitables-state")
+        with self._damage(path):
+            waiting = data["waiting"]
+            state = State(
+                int(data["last"]),
+                int(data["confirmed"]),
+                waiting
+                and Waiting(
+                    int(waiting["number"]),
+                    int(waiting["before"]),
+                    float(waiting["until"]),
+                    str(waiting["boot"]),
+                    int(waiting["guard"]),
+                ),
+                {int(number): str(status) for number, status in data["status"].items()},
+            )
         waiting = state.waiting
         if waiting and (waiting.boot != boot_id() or not waiting.guard):
             state = replace(state, waiting=None, status={**state.status, waiting.number: ENDED})
@@ -235,9 +249,11 @@ class Store:
         with _system_errors(folder):
             folder.mkdir(mode=0o700, exist_ok=True)
         for family, half in record.halves.items():
-            self._write(folder / f"loaded{int(family)}", texts.write(half.tables))
+            loaded = texts.write(half.tables)
+            self._write(folder / f"loaded{int(family)}", loaded)
             self._write(folder / f"source{int(family)}", half.source)
             halves[str(int(family))] = {
+                "digests": {"loaded": _digest(loaded), "source": _digest(half.source)},
                 "file": half.file,
                 "generated": {table: list(names) for table, names in half.generated.items()},
                 "absent": list(half.absent),
@@ -266,24 +282,35 @@ class Store:
         if not self.has(number):
             raise HitablesError(f"{self.folder}: there is no rule set {number}; hitables history lists them")
         data = self._json_of(number)
-        halves = {}
-        for name, half in data["families"].items():
-            halves[Family(int(name))] = Half(
-                keyed(texts.parse(read_text(str(folder / f"loaded{name}"))), _unpacked(half["origins"])),
-                {table: tuple(names) for table, names in half["generated"].items()},
-                read_text(str(folder / f"source{name}")),
-                half["file"],
-                tuple(half["absent"]),
+        with self._damage(folder / "record.json"):
+            halves = {
+                Family(int(name)): self._half(folder, name, half) for name, half in data["families"].items()
+            }
+            return Record(
+                int(data["number"]),
+                float(data["when"]),
+                Backend(data["backend"]).value,
+                tuple(map(str, data["leave"])),
+                halves,
+                int(data["before"]),
+                str(data["options"]),
+                {Family(int(family)): dict(tables) for family, tables in data.get("beside", {}).items()},
             )
-        return Record(
-            data["number"],
-            data["when"],
-            data["backend"],
-            tuple(data["leave"]),
-            halves,
-            data["before"],
-            data["options"],
-            {Family(int(family)): tables for family, tables in data.get("beside", {}).items()},
+
+    def _half(self, folder: Path, name: str, data: Mapping[str, Any]) -> Half:
+        """The rules of family *name* in a record, from what record.json has of them."""
+        parts = {}
+        for part in ("loaded", "source"):
+            path = folder / f"{part}{name}"
+            parts[part] = read_text(str(path))
+            if "digests" in data and _digest(parts[part]) != data["digests"][part]:
+                raise self._damaged(path, "these are not the rules that were recorded")
+        return Half(
+            keyed(texts.parse(parts["loaded"]), _unpacked(data["origins"])),
+            {table: tuple(names) for table, names in data["generated"].items()},
+            parts["source"],
+            str(data["file"]),
+            tuple(map(str, data["absent"])),
         )
 
     def has(self, number: int) -> bool:
@@ -351,7 +378,7 @@ class Store:
 
     def _json_of(self, number: int) -> Any:
         """What record.json of record *number* has."""
-        return self._json(self._folder(number) / "record.json")
+        return self._json(self._folder(number) / "record.json", "hitables-record")
 
     def log(self, message: str) -> None:
         """Add a line to the log, with the time."""
@@ -366,16 +393,42 @@ class Store:
         write_text(str(path), text)
         _flush(path.parent)
 
-    def _json(self, path: Path) -> Any:
+    def _json(self, path: Path, form: str) -> Any:
         try:
             data = json.loads(read_text(str(path)))
         except ValueError as error:
-            raise FileError(
-                f"{path}: damaged ({error}); move {self.folder} away, and apply the rules again"
-            ) from None
+            raise self._damaged(path, error) from None
+        if not isinstance(data, dict) or data.get("format") != form:
+            raise self._damaged(path, f"no {form} file")
         if data.get("version") != VERSION:
             raise FileError(f"{path}: written by another version of hitables")
         return data
+
+    @contextlib.contextmanager
+    def _damage(self, path: Path) -> Iterator[None]:
+        """What the JSON in *path* lacks, or has as something else, is a damage of this file."""
+        try:
+            yield
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise self._damaged(path, f"{type(error).__name__} {error}") from None
+
+    def _damaged(self, path: Path, why: object) -> FileError:
+        return FileError(f"{path}: damaged ({why}); move {self.folder} away, and apply the rules again")
+
+
+def _open_lock(path: Path, create: bool) -> int:
+    """The descriptor of the lock file, which can be locked on a disk that has become read-only, too."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if create or error.errno not in (errno.EROFS, errno.EACCES):
+            raise
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def _digest(text: str) -> str:
+    """SHA-256 of a rule set without its counters, which `Store.set_tables` changes."""
+    return hashlib.sha256(_COUNTS.sub("", text).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 @contextlib.contextmanager

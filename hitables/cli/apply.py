@@ -303,15 +303,15 @@ def confirm(folder: str) -> None:
 )
 @click.argument("number", metavar="[N]", type=click.IntRange(1), required=False)
 @section("State", state_option)
-@option("--waiting", type=int, hidden=True)
-def rollback(number: int | None, folder: str, waiting: int | None) -> None:
+@option("--guarded-by", type=int, hidden=True)
+def rollback(number: int | None, folder: str, guarded_by: int | None) -> None:
     """Load rule set N of "hitables history" again, or the one before the present one.
 
     Counters go on, and chains of other programs stay as they are now.
     """
     from ..apply.confirm import roll_back
 
-    loaded, notes = roll_back(folder, number, waiting)
+    loaded, notes = roll_back(folder, number, guarded_by)
     for note in notes:
         _tell(note)
     if loaded:

@@ -225,16 +225,15 @@ def killed(command: list[str], folder: str, delay: float) -> None:
 
 
 def test_the_timer_of_systemd_rolls_back_what_still_waits(tmp_path: Path) -> None:
-    command = guard.timer_command(tmp_path, 7, 60)
+    command = guard.timer_command(tmp_path, 7, 1234, 60)
     assert command[:4] == ["systemd-run", "--quiet", "--on-active=65s", "--unit=hitables-rollback-7"]
     with Namespace() as namespace:
         firewall = Firewall(namespace, tmp_path, Backend.NFT)
         firewall.hitables("apply", firewall.file(NEW), "--confirm", 600)
         waiting = command[command.index("rollback") :]
-        waiting[2] = "1"  # not the one that waits
-        firewall.hitables(*waiting[:3])
+        firewall.hitables(*waiting[:3])  # the guard of another state directory
         assert ":INPUT DROP" in firewall.save()
-        waiting[2] = "2"
+        waiting[2] = str(json.loads(Path(firewall.state, "state.json").read_text())["waiting"]["guard"])
         firewall.hitables(*waiting[:3])
         assert plain(firewall.save()) == ""
 
@@ -280,3 +279,49 @@ def test_rules_that_are_taken_back_during_the_check_are_not_confirmed_by_it(fire
     assert "rule set 3 is taken back" in error
     assert "10.0.0.1/32" in firewall.save()
     assert status_of(firewall)[3] == "rolled back"
+
+
+def test_a_state_directory_that_became_read_only_does_not_keep_the_old_rules_away(firewall: Firewall) -> None:
+    firewall.hitables("apply", firewall.file(NEW), "--confirm", 600)
+    assert ":INPUT DROP" in firewall.save()
+
+    def on_a_read_only_disk(command: str) -> str:
+        state = firewall.state
+        script = f"mount --bind {state} {state} && mount -o remount,ro,bind {state} && "
+        script += f"{HITABLES} {command} --state {state} 2>&1; echo exit status $?"
+        return firewall.namespace.run(["unshare", "--mount", "bash", "-c", script])
+
+    assert "waits for its confirmation" in on_a_read_only_disk("status")
+    assert "exit status 0" in on_a_read_only_disk("history")
+    said = on_a_read_only_disk("rollback")
+    assert "Read-only file system" in said and "the rules before rule set 2 are loaded again" in said
+    assert "exit status 2" in said and plain(firewall.save()) == ""
+    firewall.hitables("rollback")
+    assert "rolled back" in firewall.hitables("history").stdout
+
+
+def test_a_guard_takes_back_its_own_rule_set_only(firewall: Firewall) -> None:
+    """Another state directory in the place of one that was moved away counts from 1, too."""
+    firewall.hitables("apply", firewall.file(NEW), "--confirm", 2)
+    first = guard_of(firewall)
+    firewall.state.rename(firewall.folder / "moved")
+    firewall.hitables("apply", firewall.file(NEW.replace("DROP", "ACCEPT")), "--confirm", 600)
+    firewall.until(lambda: not guard.is_alive(first))
+    assert "waits for its confirmation" in firewall.hitables("status").stdout
+    firewall.hitables("rollback")
+
+
+@pytest.mark.parametrize("name", ["loaded4", "source4"])
+@pytest.mark.parametrize("content", ["", "\ufffd\n", "*filter\n:INPUT ACCEPT [0:0]\nCOMMIT\n"])
+def test_rules_of_a_record_that_are_not_those_recorded_are_an_error(
+    tmp_path: Path, name: str, content: str
+) -> None:
+    with Namespace() as namespace:
+        firewall = Firewall(namespace, tmp_path, Backend.NFT)
+        firewall.apply(firewall.file(NEW))
+        path = firewall.state / "0002" / name
+        path.write_text(content)
+        for command in (["status"], ["status", "--repair"], ["apply", firewall.file(NEW)]):
+            said = firewall.hitables(*command, status=2).stderr
+            assert f"{path}: damaged (these are not the rules that were recorded); move" in said
+        assert ":INPUT DROP" in firewall.save()

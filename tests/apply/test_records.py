@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hitables.apply.in_force import beside, in_force, own_places
-from hitables.apply.store import CONFIRMED, KEPT, ROLLED_BACK, Half, Record, State, Store
+from hitables.apply.store import CONFIRMED, KEPT, ROLLED_BACK, Half, Record, State, Store, Waiting, boot_id
 from hitables.apply.texts import empty
-from hitables.errors import HitablesError
+from hitables.errors import FileError, HitablesError
 from hitables.ir.fields import Family
 
 FILTER, NAT = ("filter",), ("nat",)
@@ -58,3 +59,27 @@ def test_the_way_back_is_kept_beside_many_that_were_taken_back(store: Store) -> 
     for _ in range(KEPT + 10):
         state = store.forget_old(add(store, state, FILTER, ROLLED_BACK))
     assert store.has(store.record(state.confirmed).before)
+
+
+@pytest.mark.parametrize("name", ["state.json", "0001/record.json"])
+def test_json_of_another_shape_is_called_damaged(store: Store, name: str) -> None:
+    waiting = Waiting(1, 0, 1.5, boot_id(), 7)
+    state = add(store, State(), FILTER)
+    store.begin_waiting(1)
+    store.set_state(replace(state, waiting=waiting))
+    path = store.folder / name
+    good = json.loads(path.read_text())
+    damaged: list[object] = [[], None, {}, 0, "", [good]]
+    damaged += [{key: good[key] for key in good if key != each} for each in good if each != "beside"]
+    others: tuple[object, ...] = (7.5, [3], {"a": "b"}, "x")
+    damaged += [{**good, each: other} for each in good for other in others]
+    errors = 0
+    for content in damaged:
+        path.write_text(json.dumps(content))
+        try:
+            store.state()
+            store.record(1)
+        except FileError as error:
+            errors += 1
+            assert f"{path}: damaged (" in str(error) or "another version" in str(error)
+    assert errors > len(damaged) / 2

@@ -94,6 +94,47 @@ def test_a_flush_is_repaired(firewall: Firewall) -> None:
     assert firewall.save().count("-j ACCEPT") == 40
 
 
+def test_a_chain_that_chains_of_others_enter_is_theirs(firewall: Firewall) -> None:
+    """It stays as it is when the rules are applied, and so it is no change of them."""
+    for words in (
+        "-N OWN", "-A OWN -s 10.99.0.0/16 -j DROP", "-N DOCKER-USER", "-A DOCKER-USER -j OWN",
+        "-I INPUT -j DOCKER-USER",
+    ):  # fmt: skip
+        firewall.iptables(*words.split())
+    more = firewall.file(RULES.replace("--dport 7 ", "--dport 77 "), "more.rules")
+    said = firewall.apply(more, "--leave", "docker").stderr
+    assert "kept as they are, because chains of others enter them: OWN" in said
+    assert "the kernel holds" in firewall.hitables("status").stdout
+    firewall.hitables("apply", more, "--leave", "docker", "--check", "true")
+    firewall.iptables("-A", "INPUT", "-j", "OWN")
+    firewall.hitables("status", status=1)
+
+
+def test_a_compiled_chain_that_becomes_one_of_others_keeps_its_trees(firewall: Firewall) -> None:
+    ours = RULES.replace(
+        ":INPUT DROP [0:0]\n", ":INPUT DROP [0:0]\n:DOCKER-USER - [0:0]\n-A INPUT -j DOCKER-USER\n"
+    )
+    file = firewall.file(ours.replace("-A INPUT -s", "-A DOCKER-USER -s"))
+    firewall.apply(file)
+    assert "ht" in firewall.iptables("-S", "DOCKER-USER")
+    firewall.apply(file, "--leave", "docker")
+    assert "the kernel holds" in firewall.hitables("status").stdout
+
+
+def test_rules_of_the_file_in_a_built_in_chain_that_is_left_are_named(firewall: Firewall) -> None:
+    said = firewall.apply(firewall.file(RULES), "--leave", "INPUT").stderr
+    assert (
+        "--leave leaves chain INPUT as the kernel has it: the rules that the file has there are not loaded"
+        in said
+    )
+    assert "the kernel holds" in firewall.hitables("status").stdout
+
+
+def test_a_pattern_that_matches_chains_of_trees_leaves_them(firewall: Firewall) -> None:
+    firewall.apply(firewall.file(RULES), "--leave", "ht*")
+    firewall.hitables("status")
+
+
 def test_a_tree_that_lost_a_rule_is_drift(firewall: Firewall) -> None:
     (tree,) = [line.split()[0][1:] for line in firewall.save().splitlines() if line.startswith(":ht")][:1]
     firewall.iptables("-D", tree, "1")
