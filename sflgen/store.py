@@ -50,6 +50,7 @@ from .state_text import (
     state_text,
 )
 
+_STARTS = b"begin ", b"settle"  # of a record, and of the line behind it
 # Bytes.  A longer journal is replaced by a new generation; reading it again takes about a second.
 MAX_JOURNAL = 1 << 20
 
@@ -313,13 +314,16 @@ class Store:
 
     def _read_record(self, data: bytes, at: int) -> _Record | None:
         """The record at byte *at*; None if it is incomplete, the last one before a crash."""
+        where = f"{self._journal}: the record at byte {at}"
+        intact = f"all before it, to version {self.state.version}, is whole"
+        start = data[at : at + 6].rstrip(b"\0")  # a disk may have zeros in place of what was lost
+        if not any(each.startswith(start) for each in _STARTS):
+            raise Damaged(f"{where} is damaged: it has no first line; {intact}")
         mark = data.find(b"\nend ", at)
         stop = data.find(b"\n", mark + 1) if mark >= 0 else -1
         if stop < 0:
             return None
         body, end = data[at : mark + 1], data[mark + 1 : stop].decode("ascii", "replace").split()
-        where = f"{self._journal}: the record at byte {at}"
-        intact = f"all before it, to version {self.state.version}, is whole"
         if end[2:] != [checksum(body)]:
             if data.find(b"\nend ", stop) < 0 and b"\nsettled " not in data[stop:]:
                 return None  # the last record, part of which was not written to disk

@@ -61,6 +61,9 @@ def repair(folder: str, takes: bool | None, dry_run: bool, no_prove: bool) -> No
             click.echo(difference)
         if len(foreign.differences) > 10:
             click.echo(f"… and {len(foreign.differences) - 10} more")
+        if takes is None and dry_run:
+            click.echo("--take or --undo repairs this; each with --dry-run shows how")
+            raise Differ
         if takes is None:
             raise click.UsageError("choose --take or --undo; --dry-run shows what each would do")
         (_take if takes else _undo)(kernel, store, foreign, dry_run, no_prove)

@@ -140,6 +140,8 @@ def test_one_of_the_two_has_to_be_chosen(host: Host) -> None:
     host.iptables("-P", "INPUT", "DROP")
     assert host.sflgen("repair") == 2
     assert "choose --take or --undo" in host.output
+    assert host.sflgen("repair", "--dry-run") == 1
+    assert "each with --dry-run shows how" in host.output
 
 
 def commit_that_is_killed(folder: str) -> None:

@@ -112,6 +112,23 @@ def test_a_journal_cut_off_anywhere_gives_the_state_of_a_commit(folder: Path) ->
     assert sorted(set(states)) == [1, 2, 3, 4] and states == sorted(states)
 
 
+@pytest.mark.parametrize("tail", ["garbage\n", "# nothing", "\n", "updat"])
+def test_a_journal_that_ends_in_something_else_is_damaged(folder: Path, tail: str) -> None:
+    """No crash leaves it, and there may have been commits in its place."""
+    (journal,) = folder.glob("journal.*")
+    whole = journal.read_text()
+    for before, version in (("", 1), (whole, 4)):
+        journal.write_text(before + tail)
+        with pytest.raises(
+            Damaged, match=f"has no first line; all before it, to version {version}, is whole"
+        ):
+            Store.open(folder)
+    for zeros in ("\0" * 40, "begi" + "\0" * 40):
+        journal.write_text(whole + zeros)
+        with Store.open(folder) as store:
+            assert store.state.version == 4
+
+
 def test_damage_is_reported_with_the_intact_parts(folder: Path) -> None:
     (journal,) = folder.glob("journal.*")
     whole = journal.read_bytes()
