@@ -1,9 +1,10 @@
 """Whether new rules would cut off the session that loads them, or packets that must pass.
 
 The packets of a session are those of $SSH_CONNECTION: its next packet, a new connection from the same host,
-and the answers to both.  Each is traced through the chains that it traverses in this kernel.  The kernel is
-asked for the members of ipsets, and limits are taken as fresh (memberships.py).  Other conditions that are
-not part of a packet are assumed not to hold, and are named in a refusal.
+and the answers to both.  Each is traced through the chains that it traverses in this kernel, with what the
+rules on its way write (way.py), also those of tables that stay as they are.  The kernel is asked for the
+members of ipsets, and limits are taken as fresh (memberships.py).  Other conditions that are not part of a
+packet are assumed not to hold; they are named in a refusal, and in a caution where a packet passes only so.
 """
 
 from __future__ import annotations
@@ -12,28 +13,32 @@ import ipaddress
 import os
 import re
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import HitablesError, InvalidOption
 from ..ir.fields import Family
 from ..ir.packet import Backend
 from ..ir.packet_text import read_packet
-from ..ir.program import BUILT_IN, Program, Table
-from ..ir.semantics import Walk, run
+from ..ir.program import BUILT_IN, Program
+from ..ir.semantics import Walk
 from ..ir.unasked import unasked
 from ..parse.rule_parts import nearest
 from ..verify.question import decided_by, show_rule
-from .memberships import answered
+from .way import Way, table_of
 
-# Verdicts with which a packet goes on to where it was going.
-_PASSING = frozenset({"ACCEPT", "SNAT", "MASQUERADE"})
 # In the order of the kernel: the tables and chains of packets to this host, and of its answers.
 _IN = (("raw", "PREROUTING"), ("mangle", "PREROUTING"), ("nat", "PREROUTING"), ("mangle", "INPUT"),
        ("filter", "INPUT"), ("security", "INPUT"), ("nat", "INPUT"))  # fmt: skip
 _OUT = (("raw", "OUTPUT"), ("mangle", "OUTPUT"), ("filter", "OUTPUT"), ("security", "OUTPUT"),
         ("mangle", "POSTROUTING"))  # fmt: skip
+# By chain of table filter: what a packet has traversed before, in tables that write marks.
+_BEFORE = {
+    "INPUT": (("raw", "PREROUTING"), ("mangle", "PREROUTING"), ("mangle", "INPUT")),
+    "FORWARD": (("raw", "PREROUTING"), ("mangle", "PREROUTING"), ("mangle", "FORWARD")),
+    "OUTPUT": (("raw", "OUTPUT"), ("mangle", "OUTPUT")),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,18 +148,73 @@ class Refusal:
         return f"{self.what}: {self.why}"
 
 
-def session_refusals(
-    session: Session, program: Program, backend: Backend, name_of: Callable[[int], str]
-) -> list[Refusal]:
-    """The packets of *session* that *program* would not let pass.  *name_of*: a line of it, for the user."""
-    refusals = []
-    for what, packet, places in session.packets():
-        for table, chain in places:
-            walk = _walk(program, table, chain, packet, backend)
-            if walk is not None and not _passes(walk):
-                refusals.append(Refusal(f"{what} ({packet})", _decider(walk, table, chain, name_of)))
-                break
-    return refusals
+@dataclass(slots=True)
+class Rules:
+    """The rules whose packets are traced.
+
+    program  all tables that the kernel will have
+    own      the names of those that are loaded; of the others, verdicts are not looked at
+    name_of  the place of a line of a table, for the user
+    """
+
+    program: Program
+    own: Collection[str]
+    backend: Backend
+    name_of: Callable[[str, int], str]
+    refusals: list[Refusal] = field(default_factory=list)
+    cautions: list[str] = field(default_factory=list)
+
+    def trace_session(self, session: Session) -> None:
+        """Add the packets of *session* that would not pass to the refusals."""
+        connmarks: dict[str, int | None] = {"NEW": 0}
+        for what, packet, places in session.packets():
+            connection = "NEW" if "new connection" in what else "session"
+            way = Way(packet, self.program.family, {"mark": 0, "connmark": connmarks.get(connection)})
+            for table, chain in places:
+                if table == "nat" and not way.is_tracked:
+                    continue
+                if not self._passes(way, table, chain, f"{what} ({packet})"):
+                    break
+            connmarks[connection] = way.marks["connmark"]
+
+    def trace_must(self, packets: Sequence[str]) -> None:
+        """Add those of *packets*, each with its chain, that would not pass to the refusals.
+
+        InvalidOption for a table or chain that neither the kernel nor the program has.
+        """
+        for packet in packets:
+            spelled = read_packet(packet, self.program.family)
+            _check_place(packet, spelled.table, spelled.chain, self.program)
+            before = _BEFORE.get(spelled.chain, ()) if spelled.table == "filter" else ()
+            text = re.sub(r"\bchain=\S+\s*", "", packet) if before else packet
+            way = Way(text, self.program.family, {"mark": 0, "connmark": None} if before else {})
+            for table, chain in before:
+                way.enter(self.program, table, chain, self.backend)
+            self._passes(way, spelled.table, spelled.chain, packet)
+
+    def _passes(self, way: Way, table: str, chain: str, what: str) -> bool:
+        """Whether the packet passes one chain; if not, it is refused."""
+        passage = way.enter(self.program, table, chain, self.backend)
+        if passage is None or table not in self.own:
+            return True
+        if not passage.passes:
+            self.refusals.append(Refusal(what, self._decider(passage.walk, table, chain)))
+        self.cautions += (
+            f"{what} passes table {table}, chain {chain}, only if this does not hold: {key}"
+            for key in passage.crucial
+        )
+        return passage.passes
+
+    def _decider(self, walk: Walk, table: str, chain: str) -> str:
+        step = decided_by(walk)
+        if step is None:
+            text = f"{walk.verdict} by the policy of chain {chain}, table {table}"
+        else:
+            rule = f"-A {step.chain} {show_rule(step.rule)}"
+            text = f"{self.name_of(table, step.rule.line)}: {rule} (table {table})"
+        if walk.open:
+            text += f"; assumed not to hold: {', '.join(sorted(walk.open))}"
+        return text
 
 
 def family_of(packet: str) -> Family | None:
@@ -179,36 +239,19 @@ def check_must(packets: Sequence[str], families: Iterable[Family]) -> None:
             raise InvalidOption(f"--must: {error}\nWrite the packet as for hitables trace") from None
 
 
-def must_refusals(
-    packets: Sequence[str], program: Program, backend: Backend, name_of: Callable[[int], str]
-) -> list[Refusal]:
-    """Those of *packets*, each with its chain, that *program* would not let pass.
-
-    InvalidOption for a table or chain that neither the kernel nor the program has.
-    """
-    refusals = []
-    for packet in packets:
-        spelled = read_packet(packet, program.family)
-        _check_place(packet, spelled.table, spelled.chain, program)
-        walk = _walk(program, spelled.table, spelled.chain, packet, backend)
-        if walk is not None and not _passes(walk):
-            refusals.append(Refusal(packet, _decider(walk, spelled.table, spelled.chain, name_of)))
-    return refusals
-
-
 def must_unasked(packets: Sequence[str], programs: Sequence[Program]) -> Iterator[str]:
     """For each of *packets*: the words with an answer that no match of its table asks for, in any family."""
     for packet in packets:
         read_by = [program for program in programs if family_of(packet) in (program.family, None)]
         if read_by:
             spelled = read_packet(packet, read_by[0].family)
-            tables = (_table(program, spelled.table) for program in read_by)
+            tables = (table_of(program, spelled.table) for program in read_by)
             for word in unasked(spelled.answers, filter(None, tables)):
                 yield f"--must {packet}: no match of table {spelled.table} asks for {word}"
 
 
 def _check_place(packet: str, table: str, chain: str, program: Program) -> None:
-    content = _table(program, table)
+    content = table_of(program, table)
     if content is None and table not in BUILT_IN:
         raise InvalidOption(f"--must {packet}: there is no table {table}; {' '.join(BUILT_IN)} are tables")
     known = [*BUILT_IN.get(table, ()), *(() if content is None else content.by_name())]
@@ -217,38 +260,6 @@ def _check_place(packet: str, table: str, chain: str, program: Program) -> None:
         raise InvalidOption(
             f"--must {packet}: table {table} has no chain {chain}{'; ' if hint else ''}{hint}"
         )
-
-
-def _table(program: Program, name: str) -> Table | None:
-    return next((each for each in program if each.name == name), None)
-
-
-def _walk(program: Program, table: str, chain: str, packet: str, backend: Backend) -> Walk | None:
-    """The packet's way through one chain; None if the program lacks it, so that the packet passes."""
-    content = _table(program, table)
-    if content is None or chain not in content:
-        return None
-    text = packet if "chain=" in packet else f"{packet} chain={chain}"
-    if chain in ("PREROUTING", "INPUT"):
-        text = re.sub(r" out=\S+", "", text)
-    packet_now = answered(read_packet(text, program.family).packet, program.family)
-    return run(content, chain, packet_now, backend)
-
-
-def _passes(walk: Walk) -> bool:
-    return walk.verdict.split()[0] in _PASSING
-
-
-def _decider(walk: Walk, table: str, chain: str, name_of: Callable[[int], str]) -> str:
-    step = decided_by(walk)
-    if step is None:
-        text = f"{walk.verdict} by the policy of chain {chain}, table {table}"
-    else:
-        rule = f"-A {step.chain} {show_rule(step.rule)}"
-        text = f"{name_of(step.rule.line)}: {rule} (table {table})"
-    if walk.open:
-        text += f"; assumed not to hold: {', '.join(sorted(walk.open))}"
-    return text
 
 
 def check(refusals: Sequence[Refusal]) -> None:

@@ -24,6 +24,7 @@ from ..ir.fields import Family
 from ..ir.foreign import is_foreign, patterns_of, unmatched
 from ..ir.foreign import recognised as recognised_presets
 from ..ir.packet import Backend
+from ..ir.program import Program
 from ..kernel.checked_save import also_present
 from ..parse.iptables import read
 from ..version import __version__
@@ -231,28 +232,42 @@ def _check_lockout(
     request: Request, ready: Sequence[Ready], session: lockout.Session | None, report: Report
 ) -> None:
     refusals = []
-    for word in lockout.must_unasked(request.must, [each.prepared.source for each in ready]):
+    programs = [_with_tables_that_stay(each) for each in ready]
+    for word in lockout.must_unasked(request.must, programs):
         report.tell(f"warning: {word}")
-    for each in ready:
+    for each, program in zip(ready, programs, strict=True):
         prepared, family = each.prepared, each.kernel.family
+        own = {table.name for table in prepared.source}
 
-        def name_of(line: int, file: str = prepared.file) -> str:
-            return f"{file}:{line}" if 0 < line < texts.LINES_OF_KERNEL else "the kernel"
+        def name_of(table: str, line: int, file: str = prepared.file, own: set[str] = own) -> str:
+            return f"{file}:{line}" if table in own and 0 < line < texts.LINES_OF_KERNEL else "the kernel"
 
+        rules = lockout.Rules(program, own, each.kernel.backend, name_of)
         if session is not None and session.family is family:
             if not session.interface:
                 report.tell(
                     "warning: the interface of this SSH session is unknown; rules with -i or -o are "
                     "taken not to match it"
                 )
-            refusals += lockout.session_refusals(session, prepared.source, each.kernel.backend, name_of)
-        must = [packet for packet in request.must if lockout.family_of(packet) in (family, None)]
-        refusals += lockout.must_refusals(must, prepared.source, each.kernel.backend, name_of)
+            rules.trace_session(session)
+        rules.trace_must([packet for packet in request.must if lockout.family_of(packet) in (family, None)])
+        refusals += rules.refusals
+        for caution in dict.fromkeys(rules.cautions):
+            report.tell(f"warning: {caution}")
     if refusals and request.force:
         for refusal in refusals:
             report.tell(f"warning: would not pass: {refusal}")
     else:
         lockout.check(refusals)
+
+
+def _with_tables_that_stay(ready: Ready) -> Program:
+    """The new rules, and the tables of the kernel that they leave as they are."""
+    source = ready.prepared.source
+    own = {table.name for table in source}
+    return replace(
+        source, tables=(*source, *(table for table in ready.found.program if table.name not in own))
+    )
 
 
 def _is_recorded(request: Request, ready: Sequence[Ready], state: State, store: Store) -> bool:

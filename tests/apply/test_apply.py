@@ -356,6 +356,73 @@ def test_rules_that_let_no_new_session_in_are_refused(firewall: Firewall) -> Non
     firewall.apply(firewall.file(office(more=allowed)), environment=SSH)
 
 
+MARKS_SSH = "-A PREROUTING -p tcp -m tcp --dport 22 -j MARK --set-xmark 0x1/0xffffffff\n"
+NOT_TRACKED = "*raw\n-A PREROUTING -p tcp -m tcp --dport 22 -j CT --notrack\nCOMMIT\n"
+TRACKED_ONLY = "-A INPUT -m conntrack --ctstate NEW,ESTABLISHED -j ACCEPT\n"
+FROM_CONNECTION = (
+    "*mangle\n-A PREROUTING -j CONNMARK --restore-mark --nfmask 0xff --ctmask 0xff\n"
+    "-A PREROUTING -m conntrack --ctstate NEW -j CONNMARK --set-xmark 0x1/0xffffffff\n"
+    "-A OUTPUT -j CONNMARK --restore-mark --nfmask 0xff --ctmask 0xff\nCOMMIT\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("tables", "rule", "decides"),
+    [
+        (
+            f"*mangle\n{MARKS_SSH}COMMIT\n",
+            "-A INPUT -m mark --mark 0x1 -j DROP\n-A INPUT -j ACCEPT\n",
+            "--mark 0x1 -j DROP",
+        ),
+        (
+            f"*mangle\n{MARKS_SSH}COMMIT\n",
+            "-A INPUT -m mark ! --mark 0x1 -j ACCEPT\n",
+            "policy of chain INPUT",
+        ),
+        (NOT_TRACKED, TRACKED_ONLY, "policy of chain INPUT"),
+        (
+            FROM_CONNECTION,
+            "-A INPUT -j ACCEPT\n-A OUTPUT -m mark --mark 0x1 -j DROP\n",
+            "-A OUTPUT -m mark --mark 0x1",
+        ),
+    ],
+    ids=["mark", "no mark", "not tracked", "mark of the connection"],
+)
+@pytest.mark.parametrize("where", ["file", "kernel"])
+def test_what_other_tables_write_is_known_where_a_session_is_traced(
+    firewall: Firewall, tables: str, rule: str, decides: str, where: str
+) -> None:
+    text = "*filter\n:INPUT DROP [0:0]\n:OUTPUT ACCEPT [0:0]\n" + rule + "COMMIT\n"
+    if where == "kernel":
+        firewall.load(tables)
+    path = firewall.file(tables + text if where == "file" else text)
+    error = firewall.apply(path, status=2, environment=SSH).stderr
+    assert decides in error and "these packets would not pass" in error
+    must = "chain=INPUT src=10.3.0.1 dst=127.0.0.1 proto=tcp sport=9 dport=22"
+    if "OUTPUT -m" not in rule:
+        assert decides in firewall.apply(path, "--must", must, status=2).stderr
+    assert "-A INPUT" not in firewall.save()
+
+
+def test_marks_that_nothing_sets_are_none(firewall: Firewall) -> None:
+    text = "*filter\n:INPUT DROP [0:0]\n-A INPUT -m mark ! --mark 0x1 -j ACCEPT\nCOMMIT\n"
+    assert "only if" not in firewall.apply(firewall.file(text), environment=SSH).stderr
+
+
+def test_a_table_that_stays_decides_nothing_about_new_rules(firewall: Firewall) -> None:
+    firewall.load("*mangle\n-A PREROUTING -s 10.0.0.0/8 -j DROP\nCOMMIT\n")
+    firewall.apply(firewall.file("*filter\n-A INPUT -j ACCEPT\nCOMMIT\n"), environment=SSH)
+
+
+def test_a_condition_on_which_the_session_depends_is_named(firewall: Firewall) -> None:
+    rules = "-A INPUT -m time --timestart 10:00 --timestop 11:00 -j {}\n-A INPUT -j ACCEPT\n"
+    text = "*filter\n:INPUT DROP [0:0]\n" + rules + "COMMIT\n"
+    said = firewall.apply(firewall.file(text.format("DROP")), "--dry-run", status=1, environment=SSH).stderr
+    assert "passes table filter, chain INPUT, only if this does not hold: time --timestart 10:00" in said
+    said = firewall.apply(firewall.file(text.format("ACCEPT")), "--dry-run", status=1, environment=SSH).stderr
+    assert "only if" not in said
+
+
 def test_packets_that_must_pass_are_tried(firewall: Firewall) -> None:
     packet = "chain=INPUT in=lo src=10.{}.0.9 dst=127.0.0.1 proto=udp sport=9 dport=1005"
     path = firewall.file(office())

@@ -1,0 +1,134 @@
+"""A packet's way through the tables of a kernel: what the rules of one table write, those of the next test.
+
+Marks, and whether the connection is tracked, go on from table to table.  Within a table, a mark that is
+restored from the connection is unknown.
+
+Users: lockout.py.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from ..ir.fields import STATES, Family, Field
+from ..ir.packet import Backend, Outcome, Packet
+from ..ir.packet_text import Spelled, read_packet
+from ..ir.program import Program, Table
+from ..ir.rule import Match, Target
+from ..ir.semantics import CUT_NUMBERS, Walk, run
+from .memberships import answered
+
+# Verdicts with which a packet goes on to where it was going.
+_PASSING = frozenset({"ACCEPT", "SNAT", "MASQUERADE"})
+ALL_BITS = 0xFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A packet's walk through one chain.
+
+    passes   whether it goes on
+    crucial  conditions that are unknown: it passes because each is assumed not to hold
+    """
+
+    walk: Walk
+    passes: bool
+    crucial: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Way:
+    """A packet between two tables.
+
+    text   the packet as for `hitables trace`; what it states of its marks is kept
+    marks  "mark" and "connmark", as they are now; None: unknown
+    """
+
+    text: str
+    family: Family
+    marks: dict[str, int | None]
+    is_tracked: bool = True
+
+    def enter(self, program: Program, table: str, chain: str, backend: Backend) -> Passage | None:
+        """The packet's way through one chain; None if the program lacks it, so that the packet passes."""
+        content = table_of(program, table)
+        if content is None or chain not in content:
+            return None
+        spelled = self._spelled(chain)
+        walk = run(content, chain, answered(spelled.packet, self.family), backend)
+        passes = _passes(walk)
+        crucial: tuple[str, ...] = ()
+        if passes and walk.open:
+            crucial = tuple(
+                key
+                for key in sorted(walk.open)
+                if not _passes(run(content, chain, self._assuming(spelled, key), backend))
+            )
+        self._note(walk, table)
+        return Passage(walk, passes, crucial)
+
+    def _spelled(self, chain: str) -> Spelled:
+        text = self.text if "chain=" in self.text else f"{self.text} chain={chain}"
+        if chain in ("PREROUTING", "INPUT"):
+            text = re.sub(r" out=\S+", "", text)
+        spelled = read_packet(text, self.family)
+        known = {(name, 0): mark for name, mark in self.marks.items() if mark is not None}
+        answers = replace(spelled.answers, numbers={**known, **spelled.answers.numbers})
+        packet = answers.given_by(spelled.packet)
+        if not self.is_tracked:
+            packet = replace(packet, values={**packet.values, Field.STATE: STATES.index("UNTRACKED")})
+        return replace(spelled, packet=packet, answers=answers)
+
+    def _assuming(self, spelled: Spelled, key: str) -> Packet:
+        """The packet, for which the condition *key* holds."""
+        packet = answered(spelled.packet, self.family)
+
+        def fact(match: Match, epoch: int) -> bool | None:
+            return True if match.key == key else packet.fact(match, epoch)
+
+        return replace(packet, fact=fact)
+
+    def _note(self, walk: Walk, table: str) -> None:
+        """What the targets on a walk have made of the marks, and of the tracking."""
+        for step in walk.steps:
+            target = step.rule.target
+            if step.outcome is not Outcome.YES or target is None:
+                continue
+            if table == "raw" and (target.name == "NOTRACK" or "--notrack" in target.words):
+                self.is_tracked = False
+            for name in self.marks:
+                if target.writes & CUT_NUMBERS[name]:
+                    self.marks[name] = self._made(target, name)
+
+    def _made(self, target: Target, name: str) -> int | None:
+        made, now = target.makes, self.marks[name]
+        if made is not None:
+            number = now if now is not None else None if made.keep & ALL_BITS else 0
+            return None if number is None else made.of(number) & ALL_BITS
+        if "--restore-mark" in target.words or "--save-mark" in target.words:
+            other = self.marks["connmark" if name == "mark" else "mark"]
+            of_packet, of_connection = (_mask(target, option) for option in ("--nfmask", "--ctmask"))
+            lost, taken = (
+                (of_packet, of_connection) if name == "mark" else (of_connection, of_packet)
+            )  # bits of this mark that are cleared, and bits of the other one that are copied
+            return None if now is None or other is None else now & ~lost ^ other & taken
+        return None
+
+
+def _mask(target: Target, option: str) -> int:
+    """The number of a mask of CONNMARK; all bits where it is not given."""
+    words = target.words
+    for each in (option, "--mask"):
+        if each in words[:-1]:
+            return int(words[words.index(each) + 1], 0)
+    return ALL_BITS
+
+
+def _passes(walk: Walk) -> bool:
+    return walk.verdict.split()[0] in _PASSING
+
+
+def table_of(program: Program, name: str) -> Table | None:
+    """The table *name*; None if the program lacks it."""
+    return next((each for each in program if each.name == name), None)
