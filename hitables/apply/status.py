@@ -56,6 +56,7 @@ class Compared:
     trouble    why they are not comparable
     names      of the two rule sets that *changes* compares
     programs   presets of --leave whose chains differ: these programs have changed them
+    leaves     whether chains are left to others, and not compared
     """
 
     family: Family
@@ -67,6 +68,7 @@ class Compared:
     trouble: str = ""
     names: tuple[str, str] = ("", "")
     programs: list[str] = field(default_factory=list)
+    leaves: bool = False
 
 
 @dataclass(slots=True)
@@ -169,7 +171,7 @@ def _compare(
     timeout: float | None,
     tell: Callable[[str], None],
 ) -> Compared:
-    compared = Compared(family, record.number, half.file)
+    compared = Compared(family, record.number, half.file, leaves=bool(record.leave))
     compared.differing = list(differences(found.tables, half, record.leave))
     if not compared.differing:
         return compared

@@ -418,7 +418,10 @@ def _show_compared(compared: Compared) -> None:
     if compared.trouble:
         click.echo(f"{title}: rules differ, and cannot be compared: {compared.trouble}")
     elif compared.changes is not None and not compared.changes.regions:
-        click.echo(f"{title}: rules differ from rule set {number}, but every packet is treated the same")
+        apart = ", apart from what the chains of --leave do" if compared.leaves else ""
+        click.echo(
+            f"{title}: rules differ from rule set {number}, but every packet is treated the same{apart}"
+        )
     elif compared.changes is not None:
         click.echo(f"{title}: packets are treated otherwise than by rule set {number}:")
         click.echo(show(compared.changes, compared.names, CHANGES_SHOWN, LISTED_BY))
