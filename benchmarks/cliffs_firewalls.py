@@ -170,7 +170,7 @@ def guests(size: int) -> str:
     for number in range(size // 20):
         high, low = divmod(number, 256)
         tap, own, mac = f"tap{number:x}", f"10.0.{high}.{low}/32", f"fa:16:3e:00:{high:02x}:{low:02x}"
-        incoming, outgoing, sender = f"i{number:x}", f"o{number:x}", f"s{number:x}"
+        incoming, outgoing, sender = f"i{number:x}", f"o{number:x}", f"mac{number:x}"
         chains += [incoming, outgoing, sender]
         rules.append(f"in -m physdev --physdev-in {tap} --physdev-is-bridged -j {outgoing}")
         for way, chain in (("out", incoming), ("in", outgoing)):
