@@ -79,6 +79,7 @@ class RunTrees:
         self.options, self.family, self.costs, self.backends = options, family, costs, backends
         self.spent = 0.0
         self.too_large = False
+        self._priced: tuple[Sequence[Rule], Boxes, Priced, list[Prices]] | None = None  # of the last run
 
     def is_few(self, read: float, rules: Sequence[Rule]) -> bool:
         """Whether packets that read so many of *rules* cannot gain much."""
@@ -103,9 +104,9 @@ class RunTrees:
         *crossing*: tells the kinds of its rules.
         """
         self.too_large = False
-        priced = Priced(run, boxes.axes, self.family)
+        priced = self.priced(run, boxes)
         boxes.prices = prices(priced, self.costs, self.backends)
-        each = self.each_backend(priced)
+        each = self.in_each_backend(run, boxes)
         trees = [self.grow(variant, nesting, budget) for variant in (boxes, *_with_whole_names(boxes))]
         unsure = len(boxes.rule) <= FEW_BOXES or trees[0].printed_rules() > CROWDED * budget
         if Backend.NFT in self.backends and unsure:
@@ -152,7 +153,7 @@ class RunTrees:
         passing = None if tree is None else self.passing(run, boxes, tree, calls)
         if tree is None or passing is None:
             return None
-        own = means(boxes, [tree], self.each_backend(Priced(run, boxes.axes, self.family)))[0].T
+        own = means(boxes, [tree], self.in_each_backend(run, boxes))[0].T
         own[1, 0] += calls
         if (own[1] > (1 + GATE_SHARE) * own[0]).any() or (passing[1] > passing[0] / 2).any():
             return None
@@ -165,9 +166,7 @@ class RunTrees:
         """
         if not boxes.axes:
             return None
-        found = passing(
-            boxes, tree or unsplit(boxes), self.each_backend(Priced(run, boxes.axes, self.family))
-        )
+        found = passing(boxes, tree or unsplit(boxes), self.in_each_backend(run, boxes))
         if found is None:
             return None
         found[0, 1] += calls if tree else 0
@@ -228,6 +227,19 @@ class RunTrees:
             return unsplit(boxes)
         finally:
             self.spent += time.process_time() - started
+
+    def priced(self, run: Sequence[Rule], boxes: Boxes) -> Priced:
+        return self._known(run, boxes)[0]
+
+    def in_each_backend(self, run: Sequence[Rule], boxes: Boxes) -> list[Prices]:
+        """What the rules of *run* and tests of the axes of *boxes* cost, in nanoseconds."""
+        return self._known(run, boxes)[1]
+
+    def _known(self, run: Sequence[Rule], boxes: Boxes) -> tuple[Priced, list[Prices]]:
+        if self._priced is None or self._priced[0] is not run or self._priced[1] is not boxes:
+            priced = Priced(run, boxes.axes, self.family)
+            self._priced = run, boxes, priced, self.each_backend(priced)
+        return self._priced[2:]
 
     def each_backend(self, priced: Priced) -> list[Prices]:
         return [nanoseconds(priced, self.costs, each) for each in self.backends]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
 from pathlib import PurePath
@@ -41,6 +41,7 @@ from ..ir.choices import Malformed, backends_of
 from ..ir.commuting import regrouped
 from ..ir.crossing import Crossing
 from ..ir.established import established_head
+from ..ir.foreign import is_foreign
 from ..ir.program import Chain, Program, Table
 from ..ir.rule import Kind, Rule, leaves_chain
 from .hot import HotSearch
@@ -61,6 +62,8 @@ TOLD_SHARE = 0.15
 REWRITTEN = "its matches or targets that hitables does not know may rewrite what a tree would test"
 # A table of more rules is compiled once, even if its chains could share the nesting better.
 MOST_AGAIN = 10_000
+# Chains of more rules are not compared with others that have no tree.
+MOST_ALIKE = 64
 # A list is cut behind the last rules that may rewrite what a tree tests; each part costs reads.
 MOST_CUTS = 32
 
@@ -78,6 +81,7 @@ class TableCompiler:
     tell   is called with the number of rules of each chain that is finished
     spare  a fault of hitables leaves the chain as it is, instead of raising
     rooms  how deep trees may nest; None: something is kept for each, and the longest chains take the rest
+    first  one that has run: chains in which it grew no tree have no more room here, and get none
     """
 
     def __init__(
@@ -89,7 +93,9 @@ class TableCompiler:
         tell: Callable[[int], None],
         spare: bool,
         rooms: Rooms | None = None,
+        first: TableCompiler | None = None,
     ) -> None:
+        self.first = first
         self.program, self.family = program, program.family
         self.table, self.options, self.tell = table, options, tell
         self.spare = spare
@@ -100,6 +106,9 @@ class TableCompiler:
         self.rooms = rooms or self.rooms_kept()
         self.names = Names([chain.name for chain in table.chains])
         self.written: dict[str, tuple[Chain, list[Chain]]] = {}
+        self.no_trees: dict[
+            Hashable, tuple[int, str]
+        ] = {}  # by chains alike: their room, and why they have none
         self.reports: dict[str, ChainReport] = {}
         self.gone: list[Gone] = []
         self.keep = keep
@@ -143,8 +152,11 @@ class TableCompiler:
         if rooms is None:
             return self
         other = TableCompiler(
-            self.program, self.table, self.options, self.keep, lambda rules: None, self.spare, rooms
+            self.program, self.table, self.options, self.keep, lambda rules: None, self.spare, rooms, self
         )
+        left = {name for name, report in self.reports.items() if report.why}
+        other.faults += [each for each in self.faults if each.chain in left]
+        other.gone += [each for each in self.gone if each.chain in left]
         other.run()
         return other if other.cost() < self.cost() else self
 
@@ -183,6 +195,11 @@ class TableCompiler:
 
     def compile_chain(self, chain: Chain) -> None:
         """Compile the chain, and report what was done to it."""
+        if self.first is not None and self.first.reports[chain.name].why:
+            self.rooms.take(chain.name, 0)
+            self.written[chain.name] = self.first.written[chain.name]
+            self.reports[chain.name] = self.first.reports[chain.name]
+            return
         why, lists = self.why_not(chain), [List(chain, self.weights(chain))]
         is_fixed = why == NOT_ASKED or (self.table.name, chain.name) in self.options.unchanged
         if self.options.equivalence == "verdict" and not is_fixed:
@@ -191,7 +208,7 @@ class TableCompiler:
                 stay = len(lists[0].chain.rules)
                 why = f"short: {stay} of its rules remain, fewer than {self.options.min_length}"
         if not why:
-            why = self.grow(chain, lists)
+            why = self.grow_unless_alike(chain, lists)
         if why:
             remaining = lists[0].chain
             self.rooms.take(chain.name, 0)
@@ -236,6 +253,31 @@ class TableCompiler:
         jumps = jumps_to_others(chain.rules, self.options.leave)
         kept = range(jumps[-1] + 1 if jumps else 0)
         return replace(found, order=(*kept, *found.order[len(kept) :]))
+
+    def grow_unless_alike(self, chain: Chain, lists: Sequence[List]) -> str:
+        """`grow`, unless a chain of the same tests had as much room, and was better left as it is.
+
+        A host has such chains by the hundred: one for each guest, which differ in the chains that they enter.
+        """
+        if len(chain.rules) > MOST_ALIKE:
+            return self.grow(chain, lists)
+        room = self.rooms.of(chain.name, memory=False, jumps=False)
+        alike = chain.policy, tuple(map(self.kind_of, chain.rules)), tuple(self.weights(chain))
+        tried, why = self.no_trees.get(alike, (-1, ""))
+        if tried < room:
+            why = self.grow(chain, lists)
+            if why:
+                self.no_trees[alike] = room, why
+        return why
+
+    def kind_of(self, rule: Rule) -> Hashable:
+        """Equal for rules that trees treat alike."""
+        target = rule.target
+        if target is None or not target.enters:
+            return rule.matches, target
+        name = target.name
+        is_left = is_foreign(name, self.options.leave)
+        return rule.matches, target.kind, self.writes.get(name), name in self.deciding, is_left
 
     def grow(self, chain: Chain, lists: Sequence[List]) -> str:
         """Write the cheapest tree over one of *lists*, which all do what *chain* does.
@@ -491,7 +533,7 @@ class TableCompiler:
                 longest = tree.longest_read() + is_called
             else:
                 position = np.average(np.arange(len(run)) + 1.0, weights=boxes.weight)
-                priced = self.trees.each_backend(Priced(run, boxes.axes, self.family))
+                priced = self.trees.in_each_backend(run, boxes)
                 in_line = [position, *(read_in_turn(each, boxes.weight) for each in priced)]
                 mean, longest = np.array([in_line, in_line]), len(run)
             others_pass = at + 1 < len(runs) or grown.open > 0
