@@ -36,6 +36,7 @@ __all__ = [
     "Changes",
     "Comparison",
     "CompileOptions",
+    "Costs",
     "DatabaseError",
     "Disagreement",
     "Equivalence",
@@ -88,6 +89,7 @@ if TYPE_CHECKING:
     )
     from .compare import Comparison, Result
     from .compiler.pipeline import Output
+    from .costs.profile import Costs
     from .ir.choices import Equivalence, Malformed
     from .ir.fields import Family
     from .ir.packet import Backend, Packet
@@ -100,10 +102,11 @@ else:
     # importing that would replace it.
     _MODULES = {
         "Backend": "ir.packet", "Changes": "verify.diff", "Comparison": "compare", "CompileOptions": "api",
-        "Equivalence": "ir.choices", "Family": "ir.fields", "Lint": "verify.lint", "Malformed": "ir.choices",
-        "Output": "compiler.pipeline", "Packet": "ir.packet", "Program": "ir.program", "Result": "compare",
-        "Walk": "ir.semantics", "check": "api", "compile": "api", "compile_unproved": "api", "diff": "api",
-        "lint": "api", "read": "api", "read_file": "api", "stats": "api", "trace": "api", "write": "api",
+        "Costs": "costs.profile", "Equivalence": "ir.choices", "Family": "ir.fields", "Lint": "verify.lint",
+        "Malformed": "ir.choices", "Output": "compiler.pipeline", "Packet": "ir.packet",
+        "Program": "ir.program", "Result": "compare", "Walk": "ir.semantics", "check": "api",
+        "compile": "api", "compile_unproved": "api", "diff": "api", "lint": "api", "read": "api",
+        "read_file": "api", "stats": "api", "trace": "api", "write": "api",
     }  # fmt: skip
 
     def __getattr__(name):

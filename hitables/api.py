@@ -17,6 +17,8 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack
 
+import hitables  # whose names are loaded when typing.get_type_hints asks for them
+
 from .errors import InvalidOption, UnknownName
 from .ir.choices import Equivalence, Malformed, backend_choice, backends_of, choose
 from .ir.fields import Family
@@ -25,12 +27,6 @@ from .ir.packet import Backend, Packet
 from .ir.program import Program
 
 if TYPE_CHECKING:
-    from .compare import Comparison
-    from .compiler.pipeline import Output
-    from .costs.profile import Costs
-    from .ir.semantics import Walk
-    from .verify.diff import Changes
-    from .verify.lint import Lint
     from .verify.question import Question
 
 Rules: TypeAlias = str | Program
@@ -133,7 +129,7 @@ class CompileOptions(TypedDict, total=False):
     equivalence: Equivalence | str
     tables: Names
     chains: Names
-    costs: Costs | str | None
+    costs: hitables.Costs | str | None
     hot: int
     uniform: bool
     leave: Names
@@ -148,7 +144,7 @@ def compile(
     max_memory: int | None = None,
     progress: Progress = _ignore,
     **options: Unpack[CompileOptions],
-) -> Output:
+) -> hitables.Output:
     """Compile *rules* and prove the result equal to them; `CompileOptions` lists the options.
 
     *timeout* (seconds) and *max_memory* (bytes) bound the proof: OutOfBudget when they end it.
@@ -166,7 +162,7 @@ def compile_unproved(
     name: str = "-",
     progress: Progress = _ignore,
     **options: Unpack[CompileOptions],
-) -> Output:
+) -> hitables.Output:
     """Compile *rules* without a proof; the first line of the output then contains "NOT PROVED"."""
     return _compiled(rules, family, name, options, False, None, None, progress)
 
@@ -180,7 +176,7 @@ def _compiled(
     timeout: float | None,
     max_memory: int | None,
     progress: Progress,
-) -> Output:
+) -> hitables.Output:
     from .analyse.weights import counted
     from .compiler.options import LEAF_SIZE, PAPER_CHOICES, Options, check_paper_choice
     from .compiler.pipeline import compile_program, compile_text
@@ -219,6 +215,8 @@ def _compiled(
         leave=_patterns(options.get("leave", ())),
     )
     _check_rules(rules, family)
+    if isinstance(rules, Program) and not rules.tables:
+        raise InvalidOption(f"{rules.name}: the rule set has no table")
     weigh = None if scheme == "paper" or options.get("uniform") else counted
     if isinstance(rules, Program):
         return compile_program(
@@ -266,7 +264,7 @@ def check(
     family: IPVersion | None = None,
     names: tuple[str, str] = ("before", "after"),
     progress: Progress = _ignore,
-) -> Comparison:
+) -> hitables.Comparison:
     """Prove that two rule sets treat every packet alike, or find packets that they do not.
 
     engine         "exact": a proof; "diagrams": another proof, slower; "sample": drawn packets, no proof
@@ -279,8 +277,7 @@ def check(
     """
     from . import compare
 
-    if isinstance(names, str) or [type(each) for each in names] != [str, str]:
-        raise InvalidOption(f"names: the names of two sources, not {names!r}")
+    _check_sources(names)
     question = _question(backend, malformed, equivalence, tables, chains, timeout, max_memory)
     drawn = {key: value for key, value in (("packets", packets), ("seed", seed)) if value is not None}
     if engine not in compare.ENGINES:
@@ -319,13 +316,14 @@ def diff(
     family: IPVersion | None = None,
     names: tuple[str, str] = ("before", "after"),
     progress: Progress = _ignore,
-) -> Changes:
+) -> hitables.Changes:
     """All packets that two rule sets treat differently, as regions of headers, the largest first.
 
     The result is complete unless its *complete* is False.  *leave* and errors are those of `check`.
     """
     from .verify.diff import changes
 
+    _check_sources(names)
     question = _question(backend, malformed, equivalence, tables, chains, timeout, max_memory)
     patterns = _patterns(leave)
     programs = (
@@ -346,7 +344,7 @@ def lint(
     family: IPVersion | None = None,
     name: str = "-",
     progress: Progress = _ignore,
-) -> Lint:
+) -> hitables.Lint:
     """Rules that never match or change nothing, and chains that are empty or unreachable.
 
     All rules that the result names may be removed together.  *leave*: chains that other programs manage (as
@@ -370,7 +368,7 @@ def trace(
     backend: Backend | str = "legacy",
     family: IPVersion | None = None,
     name: str = "-",
-) -> Walk:
+) -> hitables.Walk:
     """Send *packet* into a chain: its verdict, its effects, and every rule that it reads (ir.semantics).
 
     At the end of a chain whose policy is `-` the verdict is verify.question.KERNEL_POLICY.
@@ -384,6 +382,9 @@ def trace(
 
     program = _program(rules, family, name)
     (read_as,) = backends_of(_one_backend(backend))
+    for word in (table, chain):
+        if word is not None and not isinstance(word, str):
+            raise InvalidOption(f"a table and a chain are names, not {word!r}")
     told: tuple[str, str] | None = None
     if isinstance(packet, str):
         parsed = read_packet(packet, program.family)
@@ -410,7 +411,7 @@ def stats(
     rules: Rules,
     *,
     backend: Backend | str = "legacy",
-    costs: Costs | str | None = None,
+    costs: hitables.Costs | str | None = None,
     family: IPVersion | None = None,
     name: str = "-",
 ) -> dict[str, Any]:
@@ -429,6 +430,13 @@ def stats(
 # ---- arguments ----
 
 
+def _check_sources(names: object) -> None:
+    """InvalidOption unless *names* are the names of two sources."""
+    is_row = isinstance(names, tuple | list)
+    if not is_row or [type(each) for each in names] != [str, str]:  # type: ignore[attr-defined]
+        raise InvalidOption(f"names: the names of two sources, not {names!r}")
+
+
 def _check_rules(rules: object, family: IPVersion | None) -> None:
     if not isinstance(rules, str | Program):
         raise InvalidOption(f"a rule set is a text or a Program, not {type(rules).__name__}")
@@ -443,11 +451,13 @@ def _check_numbers(options: CompileOptions) -> None:
     for name, value in options.items():
         if name in _WHOLE and value is not None and type(value) is not int:
             raise InvalidOption(f"{name} is a whole number, not {value!r}")
+        if name == "uniform" and type(value) is not bool:
+            raise InvalidOption(f"uniform is True or False, not {value!r}")
         if name in _REAL and not (isinstance(value, int | float) and math.isfinite(value)):
             raise InvalidOption(f"{name} is a number, not {value!r}")
 
 
-def _costs(costs: Costs | str | None) -> Costs | None:
+def _costs(costs: hitables.Costs | str | None) -> hitables.Costs | None:
     from .costs import profile
 
     if isinstance(costs, str):
@@ -477,9 +487,10 @@ def _one_backend(backend: Backend | str) -> Backend:
 
 
 def _names(names: Names) -> frozenset[str]:
-    if names is None:
-        raise InvalidOption("tables and chains are names; () means all")
-    return frozenset({names} if isinstance(names, str) else names)
+    row = [names] if isinstance(names, str) else list(() if names is None else names)
+    if names is None or isinstance(names, bytes) or not all(isinstance(each, str) for each in row):
+        raise InvalidOption(f"tables and chains are names, not {names!r}; () means all")
+    return frozenset(row)
 
 
 def _patterns(leave: Names) -> tuple[str, ...]:

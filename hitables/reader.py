@@ -5,11 +5,17 @@ Every command and every public function reads rule sets through this one functio
 
 from __future__ import annotations
 
+import re
+
 from .analyse.callgraph import check_loops
+from .errors import ParseError
 from .ir.fields import Family
 from .ir.program import Program
 from .parse import iptables
 from .parse.iptables import Vocabulary
+
+# Half of a surrogate pair, but for those that stand for the bytes of a file that are not UTF-8.
+_HALF = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 
 
 def read(
@@ -20,6 +26,23 @@ def read(
     Without *family* it is guessed from the text and the name.  *known* speeds up the reading of texts that
     repeat each other.  ParseError for text that iptables-restore would refuse, and for jumps in a circle.
     """
-    program = iptables.read(text, family=family, name=name, known=known)
+    try:
+        program = iptables.read(text, family=family, name=name, known=known)
+    except UnicodeEncodeError:
+        raise _of_no_file(text, name) from None
     check_loops(program)
     return program
+
+
+def _of_no_file(text: str, name: str) -> ParseError:
+    """The error for a character that no text of a file has, as Python reads files."""
+    found = _HALF.search(text)
+    assert found is not None, "only half a surrogate pair cannot be encoded"
+    start = text.rfind("\n", 0, found.start()) + 1
+    return ParseError(
+        f"the character {found[0]!r} is half of a pair, and no text",
+        source=name,
+        line=text.count("\n", 0, start) + 1,
+        column=found.start() - start + 1,
+        text=_HALF.sub("?", text[start:].split("\n", 1)[0]),
+    )

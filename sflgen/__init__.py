@@ -15,9 +15,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import sflgen  # whose names are loaded when typing.get_type_hints asks for them
+
 if TYPE_CHECKING:
     from .commands import read_commands
     from .edits import Edit
+    from .hot_rules import hot, hot_unproved
     from .least_edits import sync
     from .planner import Plan, fold_unproved, plan_unproved, start_unproved
     from .proof import fold, plan, prove, prove_plan, start, verify
@@ -26,22 +29,23 @@ if TYPE_CHECKING:
     from .store import Store
 
 __all__ = [
-    "Edit", "Plan", "Settings", "State", "Store", "Strategy", "create", "fold", "fold_unproved", "open",
-    "plan", "plan_unproved", "prove", "prove_plan", "read_commands", "start", "start_unproved", "sync",
-    "verify",
+    "Edit", "Plan", "Settings", "State", "Store", "Strategy", "create", "fold", "fold_unproved", "hot",
+    "hot_unproved", "open", "plan", "plan_unproved", "prove", "prove_plan", "read_commands", "start",
+    "start_unproved", "sync", "verify",
 ]  # fmt: skip
 
 # Modules are imported when a name is first used, as in hitables: numpy takes longer to load than --help may.
+# No name is that of a module of the package, which would replace it.
 _MODULE_OF = {
     "Edit": "edits", "Plan": "planner", "Settings": "settings", "State": "state", "Store": "store",
     "Strategy": "settings", "fold": "proof", "fold_unproved": "planner",
-    "hot": "hot", "hot_unproved": "hot", "plan": "proof",
+    "hot": "hot_rules", "hot_unproved": "hot_rules", "plan": "proof",
     "plan_unproved": "planner", "prove": "proof", "prove_plan": "proof", "read_commands": "commands",
     "start": "proof", "start_unproved": "planner", "sync": "least_edits", "verify": "proof",
 }  # fmt: skip
 
 
-def open(folder: str) -> Store:
+def open(folder: str) -> sflgen.Store:
     """The state directory *folder*, locked until the store is closed."""
     from pathlib import Path
 
@@ -50,7 +54,7 @@ def open(folder: str) -> Store:
     return Store.open(Path(folder))
 
 
-def create(folder: str, state: State) -> Store:
+def create(folder: str, state: sflgen.State) -> sflgen.Store:
     """A new state directory that holds *state*, locked until the store is closed."""
     from pathlib import Path
 
@@ -65,3 +69,7 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     return getattr(import_module(f".{_MODULE_OF[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from itertools import pairwise
 
-from hitables.errors import ParseError
+from hitables.errors import InvalidOption, ParseError
 from hitables.ir.fields import Family
 from hitables.ir.program import BUILT_IN, Chain, Program, Table
 from hitables.ir.rule import Rule
@@ -28,6 +28,9 @@ def read_commands(text: str, program: Program, source: str = "-") -> list[Edit]:
     ParseError names the first command that cannot be performed, and why.  A line may begin with
     the name of the tool and `-t TABLE`; text for iptables-restore (`*filter`, `COMMIT`) is read too.
     """
+    if not isinstance(text, str) or not isinstance(program, Program):
+        given = type(text).__name__, type(program).__name__
+        raise InvalidOption(f"commands are a text, for a Program, not {' and '.join(given)}")
     reader = CommandReader(program, source)
     edits: list[Edit] = []
     for number, command in enumerate(text.split("\n"), 1):

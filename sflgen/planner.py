@@ -22,7 +22,7 @@ from functools import cached_property
 from hitables.analyse.callgraph import check_loops
 from hitables.analyse.levels import levels_above
 from hitables.emit.text import write
-from hitables.errors import HitablesError, ParseError, Unsupported
+from hitables.errors import HitablesError, InvalidOption, ParseError, Unsupported
 from hitables.ir.program import BUILT_IN, Chain, Program
 from hitables.ir.rule import Kind, Rule
 from hitables.parse.iptables import read
@@ -113,6 +113,8 @@ def plan_unproved(
     a proof of it succeeds.  ParseError if chains would jump in a circle; HitablesError for
     updates that are not possible.
     """
+    if not isinstance(state, State) or not all(isinstance(each, Edit) for each in updates):
+        raise InvalidOption("a plan takes a State, and the Edits that read_commands or sync return")
     updates = with_set_counters(state.master, updates)
     master = apply(state.master, updates)
     if _adds_calls(state.master, updates):
@@ -154,6 +156,9 @@ def _listed_rules(master: Program, table: str, chain: str) -> tuple[Rule, ...]:
 
 def start_unproved(master: Program, settings: Settings) -> Plan:
     """From *master* loaded without trees to *master* compiled; `Plan.after` is the new state."""
+    if not isinstance(master, Program) or not isinstance(settings, Settings):
+        given = type(master).__name__, type(settings).__name__
+        raise InvalidOption(f"a start takes a Program and Settings, not {' and '.join(given)}")
     return fold_unproved(bare(master, settings))
 
 

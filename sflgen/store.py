@@ -150,8 +150,9 @@ class Store:
         """Record *plan*, and pass its patch to *load*, which loads it, or to *show*, which prints it.
 
         If the record cannot be written, *load* raises a HitablesError, or *show* raises anything, the state
-        is restored, in memory and on disk.
+        is restored, in memory and on disk.  HitablesError for a store that is closed.
         """
+        self._check_open()
         if plan.before is not self.state:
             raise HitablesError("the plan was made for another state; plan anew")
         if self.unsettled is not None:
@@ -212,6 +213,7 @@ class Store:
         If this line is lost (a crash, a full disk), the next start compares the kernel with the state.
         So the line need not be on disk at once, and a failure to write it is no failure of the commit.
         """
+        self._check_open()
         self.unsettled = None
         last = self._last
         with contextlib.suppress(OSError):
@@ -220,6 +222,7 @@ class Store:
 
     def undo(self) -> None:
         """Remove the last commit, which the kernel does not have."""
+        self._check_open()
         assert self.unsettled is not None, "there is a commit to undo"
         self._truncate(self._last)
         self.state, self.unsettled = self.unsettled, None
@@ -236,6 +239,7 @@ class Store:
 
     def compact(self) -> None:
         """Write the state as a new generation with an empty journal, and remove the old one."""
+        self._check_open()
         new = self.generation + 1
         files = {
             f"master.{new}.rules": write(self.state.master),
@@ -265,6 +269,13 @@ class Store:
     @property
     def _journal(self) -> Path:
         return self.folder / f"journal.{self.generation}"
+
+    def _check_open(self) -> None:
+        """HitablesError for a store that is closed, or was opened to be read: another may have the lock."""
+        if self._lock is None:
+            raise HitablesError(
+                f"{self.folder}: this store is closed, or open for reading only; open it again"
+            )
 
     def _append(self, text: str, durable: bool = True) -> None:
         data = encode(text)

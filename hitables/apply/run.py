@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 import os
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -115,7 +116,14 @@ def apply(request: Request, report: Report) -> Result:
     if request.connection and session is None:
         raise HitablesError("no SSH session: SSH_CONNECTION is not set, so no new connection can confirm")
     lockout.check_must(request.must, request.files)
-    with Store.open(request.folder, create=not request.dry_run or not Path(request.folder).exists()) as store:
+    if request.dry_run and not Path(request.folder).exists():
+        with tempfile.TemporaryDirectory(prefix="hitables-") as folder:
+            return _applied(replace(request, folder=folder), report, session)
+    return _applied(request, report, session)
+
+
+def _applied(request: Request, report: Report, session: lockout.Session | None) -> Result:
+    with Store.open(request.folder, create=not request.dry_run) as store:
         state = store.state()
         _check_nothing_waits(state)
         if not request.must and _is_confirmed(request, state, store):

@@ -91,7 +91,8 @@ def save(backend: str, family: str, counters: bool, output: str) -> None:
     """Print the rules of this kernel as iptables-save does, after checking that the text is what is loaded.
 
     The text of iptables-save is loaded into a scratch network namespace and compared with the kernel, rule by
-    rule. Where they differ the exit status is 2, and the message names the chain and the rule.
+    rule. Where they differ the exit status is 2, and the message names the chain and the rule. Of a kernel
+    without tables an empty table filter is printed.
     """
     from ..files import write_text
     from ..kernel.checked_save import Reader, also_present
@@ -100,7 +101,18 @@ def save(backend: str, family: str, counters: bool, output: str) -> None:
     warning = also_present(reader.family, reader.backend)
     if warning:
         click.echo(f"hitables: {warning}", err=True)
-    write_text(output, reader.read(counters).text)
+    write_text(output, reader.read(counters).text or NO_TABLES)
+
+
+# A text without tables would be none that check, diff and compile take.
+NO_TABLES = """\
+# The kernel has no tables: all packets pass.
+*filter
+:INPUT ACCEPT [0:0]
+:FORWARD ACCEPT [0:0]
+:OUTPUT ACCEPT [0:0]
+COMMIT
+"""
 
 
 def tool_of(backend: str, family: str) -> str:

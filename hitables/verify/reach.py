@@ -142,7 +142,7 @@ def _with_joined_protocols(outcomes: Iterable[Outcome], box: Mapping[Field, Valu
             continue
         protocols = [one.box.get(Field.PROTO, every) for one in (same, each)]
         values = protocols[0].union(protocols[1])
-        wider = dict(same.box)
+        wider = {**same.box, **each.box}  # the flags of that which has some
         wider[Field.PROTO] = values
         if values == every:
             del wider[Field.PROTO]

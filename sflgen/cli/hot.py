@@ -67,8 +67,8 @@ def hot(
     An update that may concern the packets of a hot rule withdraws it, and a fold withdraws all.
     """
     from ..edits import Op
-    from ..hot import hot as proved
-    from ..hot import hot_unproved
+    from ..hot_rules import hot as proved
+    from ..hot_rules import hot_unproved
 
     if trace_file and pcap_file:
         raise HitablesError("--trace and --pcap exclude each other: give one of them")
@@ -106,7 +106,7 @@ def _weights(
     from hitables.ir.packet import Backend
     from hitables.simulate import traffic
 
-    from ..hot import chains_of_trees, weights_by_counters
+    from ..hot_rules import chains_of_trees, weights_by_counters
     from ..kernel import Kernel
 
     if not most:

@@ -14,14 +14,18 @@ import pkgutil
 import re
 import subprocess
 import sys
+import typing
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, cast
 
 import pytest
 from support.hitables_command import run
 
 import hitables
+import sflgen
 from hitables import api, errors
 from hitables.cli.main import main
 from hitables.compare import ENGINES
@@ -58,6 +62,38 @@ def test_every_public_name_exists_and_no_other_name_does() -> None:
         assert getattr(hitables, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'compile_rules'"):
         hitables.compile_rules  # type: ignore[attr-defined]  # noqa: B018
+
+
+@pytest.mark.parametrize("package", [hitables, sflgen])
+def test_a_public_name_stays_what_it_is_and_its_hints_can_be_read(package: ModuleType) -> None:
+    for name in package.__all__:
+        value = getattr(package, name)
+        assert value is getattr(package, name) and name in dir(package)
+        if inspect.isfunction(value) or inspect.isclass(value):
+            typing.get_type_hints(value)
+
+
+def test_text_that_no_file_can_have_is_a_mistake_in_the_text() -> None:
+    text = OFFICE.replace("COMMIT", '-A INPUT -m comment --comment "a\ud800b" -j DROP\nCOMMIT')
+    for function in (hitables.read, hitables.compile, hitables.lint, hitables.stats):
+        with pytest.raises(hitables.ParseError, match="is half of a pair, and no text") as caught:
+            function(text)
+        assert caught.value.column == 33 and str(caught.value).encode()
+    with pytest.raises(hitables.ParseError):
+        hitables.check(OFFICE, text)
+    hitables.read(text.replace("\ud800", "\udc80"))  # a byte that is not UTF-8
+
+
+def test_updates_of_a_wrong_type_are_refused() -> None:
+    program = hitables.read(OFFICE)
+    for call in (
+        lambda: sflgen.read_commands(cast(Any, None), program),
+        lambda: sflgen.read_commands("-F INPUT", cast(Any, OFFICE)),
+        lambda: sflgen.start(cast(Any, OFFICE), sflgen.Settings()),
+        lambda: sflgen.plan(sflgen.start_unproved(program, sflgen.Settings()).after, cast(Any, [1])),
+    ):
+        with pytest.raises(hitables.InvalidOption):
+            call()
 
 
 def test_no_import_of_a_module_replaces_a_public_name() -> None:
@@ -411,6 +447,14 @@ def test_an_output_can_be_sent_to_another_process() -> None:
         (lambda: hitables.compile(OFFICE, leave="*"), "matches the built-in chain INPUT"),
         (lambda: hitables.check(OFFICE, OFFICE, leave=[5]), "not a name of chains"),
         (lambda: hitables.check(OFFICE, OFFICE, names=("a",)), "names of two sources"),
+        (lambda: hitables.diff(OFFICE, OFFICE, names=cast(Any, [])), "names of two sources"),
+        (lambda: hitables.diff(OFFICE, OFFICE, names=cast(Any, "ab")), "names of two sources"),
+        (lambda: hitables.diff(OFFICE, OFFICE, names=cast(Any, {})), "names of two sources"),
+        (lambda: hitables.compile(OFFICE, uniform=cast(Any, "no")), "uniform is True or False"),
+        (lambda: hitables.compile(OFFICE, tables=cast(Any, b"filter")), "tables and chains are names"),
+        (lambda: hitables.check(OFFICE, OFFICE, chains=cast(Any, [1])), "tables and chains are names"),
+        (lambda: hitables.trace(OFFICE, f"chain=INPUT {PACKET}", table=cast(Any, {})), "are names, not {}"),
+        (lambda: hitables.compile(replace(hitables.read(OFFICE), tables=())), "the rule set has no table"),
         (lambda: hitables.write(OFFICE), "write takes a Program"),
         (lambda: hitables.compile(OFFICE, costs=5), "a profile or its JSON text"),
         (lambda: hitables.stats(OFFICE, costs=5), "a profile or its JSON text"),

@@ -129,7 +129,7 @@ def test_the_unit_tests_of_the_collection_pass() -> None:
         text=True,
         check=False,
     )
-    assert done.returncode == 0 and "8 passed" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0 and "10 passed" in done.stdout, done.stdout + done.stderr
 
 
 # ---- with Ansible ----

@@ -26,7 +26,7 @@ from hitables.kernel.load_save import load, save
 from hitables.kernel.namespace import Namespace
 from sflgen.commands import read_commands
 from sflgen.edits import Op
-from sflgen.hot import hot_unproved
+from sflgen.hot_rules import hot_unproved
 from sflgen.local_proof import holds_locally
 from sflgen.planner import Plan, fold_unproved, plan_unproved, start_unproved
 from sflgen.proof import plan as proved_plan

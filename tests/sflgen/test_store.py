@@ -112,6 +112,20 @@ def test_a_journal_cut_off_anywhere_gives_the_state_of_a_commit(folder: Path) ->
     assert sorted(set(states)) == [1, 2, 3, 4] and states == sorted(states)
 
 
+def test_a_closed_store_takes_no_commit(folder: Path) -> None:
+    """Another process may have the lock, and commits of its own."""
+    with Store.open(folder) as store:
+        plan = plan_unproved(store.state, read_commands("-A INPUT -s 192.0.2.7 -j DROP", store.state.master))
+    read_only = Store.open(folder, to_write=False)
+    for refused in (store, read_only):
+        with pytest.raises(HitablesError, match="closed, or open for reading only"):
+            refused.commit(plan)
+        with pytest.raises(HitablesError, match="closed, or open for reading only"):
+            refused.compact()
+    with Store.open(folder) as again:
+        assert again.state.version == 4
+
+
 @pytest.mark.parametrize("tail", ["garbage\n", "# nothing", "\n", "updat"])
 def test_a_journal_that_ends_in_something_else_is_damaged(folder: Path, tail: str) -> None:
     """No crash leaves it, and there may have been commits in its place."""

@@ -46,7 +46,7 @@ def of_three_kinds(*targets: str) -> str:
     kinds = ("-s {}", "-d {}", "-p udp -m udp --dport {}", "-i ppp{}")[: len(targets)]
     rows = [
         f"{kind.format(host if at < 2 else 7 * n + 1)} -j {target}"
-        for n, host in enumerate(HOSTS[:100])
+        for n, host in enumerate(HOSTS[: 300 // len(targets)])
         for at, (kind, target) in enumerate(zip(kinds, targets, strict=True))
     ]
     lines = "".join(f"-A FORWARD {row}\n" for row in ["-p icmp -j ACCEPT", *rows, "-j DROP"])

@@ -197,6 +197,14 @@ def test_a_target_that_is_not_known_may_let_packets_pass_and_one_that_is_known_m
     assert {(each.line, each.at) for each in outcomes if not each.passes} == {(5, 2)}
 
 
+@pytest.mark.parametrize("protocols", ["", "tcp"])
+def test_a_region_of_several_protocols_keeps_the_flags_that_are_asked_of_tcp(protocols: str) -> None:
+    program = hitables.read("*filter\n:INPUT DROP [0:0]\n-A INPUT -s 10.0.0.0/8 -j ACCEPT\nCOMMIT\n")
+    box = region(Family.IPV4, protocols=protocols)
+    (passing,) = [each for each in asked(program, box, "INPUT").outcomes if each.passes]
+    assert passing.box[Field.FLAGS] == box[Field.FLAGS]
+
+
 def test_packets_that_differ_in_their_protocol_alone_are_one_region() -> None:
     """The question asks flags of tcp only, which is no difference."""
     rules = (

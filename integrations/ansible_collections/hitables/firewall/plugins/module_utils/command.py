@@ -78,9 +78,9 @@ def run(module, words, good=(0,)):
     status, output, messages = module.run_command([executable(module)] + words, cwd=module.tmpdir)
     if status not in good:
         module.fail_json(
-            msg=messages.strip() or reason(output) or f"hitables {words[0]}: exit status {status}",
+            msg=shown(messages.strip() or reason(output) or f"hitables {words[0]}: exit status {status}"),
             rc=status,
-            cmd=["hitables"] + words,
+            cmd=shown(["hitables"] + words),
         )
     return status, output, messages
 
@@ -88,22 +88,39 @@ def run(module, words, good=(0,)):
 def reason(output):
     """What the output of a failed command says: the messages of its document, or the text."""
     try:
-        findings = json.loads(output)["findings"]
-        return "; ".join(each["message"] for each in findings)
+        told = json.loads(output)
+        messages = [each["message"] for each in told["findings"]]
+        undecided = [each for each in told.get("cases", []) if each.get("answer") == "undecided"]
+        messages += [f"table {each['table']}: {each['reason']}" for each in undecided]
+        return "; ".join(dict.fromkeys(messages))
     except (ValueError, KeyError, TypeError):
         return output.strip()
+
+
+def shown(value):
+    """*value*, as a result of a module may have it: bytes that are not UTF-8 become replacement characters.
+
+    Rules may have such bytes, and Ansible refuses a result that does.
+    """
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    if isinstance(value, dict):
+        return {shown(key): shown(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [shown(each) for each in value]
+    return value
 
 
 def document(module, words, good=(0,)):
     """Run a command with --format json; its exit status and its document."""
     status, output, messages = run(module, words + ["--format", "json"], good)
     try:
-        return status, json.loads(output)
+        return status, shown(json.loads(output))
     except ValueError:
         module.fail_json(
             msg="hitables printed no JSON; is it the version of this collection?",
-            stdout=output,
-            stderr=messages,
+            stdout=shown(output),
+            stderr=shown(messages),
         )
 
 
@@ -117,6 +134,6 @@ def rules_file(module, source, text, name):
         return os.path.abspath(module.params[source])
     if given is None:
         return None
-    with open(os.path.join(module.tmpdir, name), "w") as file:
+    with open(os.path.join(module.tmpdir, name), "w", encoding="utf-8", errors="surrogateescape") as file:
         file.write(given if given.endswith("\n") else given + "\n")
     return name

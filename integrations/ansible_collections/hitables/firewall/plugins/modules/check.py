@@ -145,11 +145,12 @@ ARGUMENTS = dict(
 )
 
 
-def kernel_rules(module):
-    """A file with the rules that the kernel holds."""
+def kernel_rules(module, other):
+    """A file with the rules that the kernel holds, of the family of the rule set *other*."""
     params = module.params
     path = os.path.join(module.tmpdir, "kernel")
-    words = ["save", "-o", path, "--family", params["family"] or "4"]
+    family = params["family"] or str(document(module, ["stats", other])[1]["family"])
+    words = ["save", "-o", path, "--family", family]
     if params["backend"] != "any":
         words += ["--backend", params["backend"]]
     run(module, words)
@@ -165,7 +166,7 @@ def main():
     )
     params = module.params
     before = rules_file(module, "before", "before_rules", "before")
-    after = rules_file(module, "after", "after_rules", "after") or kernel_rules(module)
+    after = rules_file(module, "after", "after_rules", "after") or kernel_rules(module, before)
     status, found = document(module, ["check", before, after] + option_words(CHECK, params), good=(0, 1))
     result = {"equal": status == 0, "answer": found["answer"], "findings": found["findings"]}
     if status and params["differ"] == "fail":

@@ -103,6 +103,7 @@ from ansible_collections.hitables.firewall.plugins.module_utils.command import (
     option_words,
     rules_file,
     run,
+    shown,
 )
 
 ARGUMENTS = dict(
@@ -153,8 +154,8 @@ def main():
     result = {"dest": params["dest"], "rules": len(re.findall("^(?:\\[.*\\] )?-A ", after, re.MULTILINE))}
     if module._diff:
         result["diff"] = {
-            "before": before,
-            "after": after,
+            "before": shown(before),
+            "after": shown(after),
             "before_header": params["dest"],
             "after_header": params["dest"],
         }

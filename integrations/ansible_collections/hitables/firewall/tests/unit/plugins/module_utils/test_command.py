@@ -74,3 +74,17 @@ def test_a_failed_command_with_a_document_says_its_messages(tmp_path):
     with pytest.raises(Ended) as caught:
         command.document(Module(tmp_path), ["-c", f"echo '{document}'; exit 2"], good=(0, 1))
     assert json.loads(str(caught.value))["msg"] == "undecided after 5 s; see --timeout"
+
+
+def test_bytes_that_are_no_text_are_replaced_in_results(tmp_path):
+    """Ansible refuses a result with others; then the task failed after it had acted."""
+    found = {"text": ["z\udcfcrich", 7, None], "z\udcfc": True}
+    assert command.shown(found) == {"text": ["z\ufffdrich", 7, None], "z\ufffd": True}
+    module = Module(tmp_path, rules="-A INPUT -j LOG --log-prefix z\udcfcrich", src=None)
+    assert command.rules_file(module, "src", "rules", "office") == "office"
+    assert (tmp_path / "office").read_bytes() == b"-A INPUT -j LOG --log-prefix z\xfcrich\n"
+
+
+def test_the_reason_of_what_is_undecided_is_told():
+    cases = [{"table": "filter", "answer": "undecided", "reason": "the time was over"}, {"answer": "equal"}]
+    assert command.reason(json.dumps({"findings": [], "cases": cases})) == "table filter: the time was over"
