@@ -16,8 +16,7 @@ Users: lint.py.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from random import Random
@@ -152,15 +151,6 @@ class AlteredTable:
         for each in self.provers:
             check(each.prover.alter(self._both(at), Alteration.REMOVE, array("I")))
 
-    @contextmanager
-    def _altered(self, group: Sequence[ClassProver], at: RuleAt, alteration: Alteration) -> Iterator[None]:
-        touched = self._reaching(at.chain.name)
-        for each in group:
-            check(each.prover.alter(self._both(at), alteration, touched))
-        yield
-        for each in group:
-            each.prover.restore()
-
     def _reaching(self, chain: str) -> array[int]:
         """The numbers of the chains from which packets reach *chain*."""
         if self._touched[0] != chain:
@@ -183,36 +173,47 @@ class AlteredTable:
         *box*: packets outside it are decided as before.
         *provers*: others than those in which the rules with flaws are removed.
         """
+        touched = self._reaching(at.chain.name)
         for _, of_kind in groupby(self.provers if provers is None else provers, key=_is_malformed):
             # In a small table all packets of a class are compared at once, class by class.
             for group in ([each] for each in of_kind) if self.is_small else [list(of_kind)]:
-                with self._altered(group, at, alteration):
-                    affected = self._first_affected(group, at.chain, box)
+                altered: list[ClassProver] = []
+
+                def alter(each: ClassProver, altered: list[ClassProver] = altered) -> None:
+                    check(each.prover.alter(self._both(at), alteration, touched))
+                    altered.append(each)
+
+                affected = self._first_affected(group, at.chain, box, alter)
+                for each in altered:
+                    each.prover.restore()
                 if affected is not None:
                     return affected
         return None
 
     def _first_affected(
-        self, group: Iterable[ClassProver], chain: Chain, box: MatchBox
+        self, group: Iterable[ClassProver], chain: Chain, box: MatchBox, alter: Callable[[ClassProver], None]
     ) -> PacketClass | None:
-        """The class of one of *group* in which the altered table differs from the unaltered one."""
-        ways = {each: list(self._ways(each, chain, box)) for each in group}
-        if not self.is_small:
-            for each in ways:
-                if any(self._point_differs(way, way.region.one(self._random)) for way in ways[each]):
-                    return each.packets
-            if chain.policy is None:
-                for each in list(ways):
-                    status = self._in_chain(each, chain, box)
-                    if status == Status.EQUAL:
-                        del ways[each]
-                    elif status == Status.DIFFER:
-                        differing = next(each.prover.mismatches()).as_entered
-                        if any(self._point_differs(way, way.region.one_in(differing)) for way in ways[each]):
-                            return each.packets
-        return next(
-            (each.packets for each in ways if any(self._way_differs(way) for way in ways[each])), None
-        )
+        """The class of one of *group* in which the table differs once it is altered."""
+        ways: dict[ClassProver, list[_Way]] = {}
+        for each in group:
+            own = list(self._ways(each, chain, box))
+            if not own:
+                continue
+            alter(each)
+            ways[each] = own
+            tried = () if self.is_small else own
+            if any(self._point_differs(way, way.region.one(self._random)) for way in tried):
+                return each.packets
+        if not self.is_small and chain.policy is None:
+            for each, own in list(ways.items()):
+                status = self._in_chain(own, chain, box)
+                if status == Status.EQUAL:
+                    del ways[each]
+                elif status == Status.DIFFER:
+                    differing = next(each.prover.mismatches()).as_entered
+                    if any(self._point_differs(way, way.region.one_in(differing)) for way in own):
+                        return each.packets
+        return next((each.packets for each, own in ways.items() if any(map(self._way_differs, own))), None)
 
     def _ways(self, each: ClassProver, chain: Chain, box: MatchBox) -> Iterator[_Way]:
         for root in self._reach.roots_of(chain.name):
@@ -220,11 +221,11 @@ class AlteredTable:
             if region is not None:
                 yield _Way(each, root, region)
 
-    def _in_chain(self, each: ClassProver, chain: Chain, box: MatchBox) -> Status:
+    def _in_chain(self, ways: Sequence[_Way], chain: Chain, box: MatchBox) -> Status:
         """Compare the altered user chain by itself, in a short run, for all packets that may enter it."""
-        region = each.inside(box, "")
-        if region is None:
-            return Status.EQUAL
+        each = ways[0].each
+        region = ways[0].region if len(ways) == 1 else each.inside(box, "")
+        assert region is not None, "packets enter it on some way"
         each.prover.bound_items(FEW_ITEMS)
         status = self._run(each, chain.name, region.all())
         each.prover.bound_items(0)
