@@ -48,7 +48,7 @@ def _kept(field: Field, epoch: int) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """One packet at one hook.
+    """One packet at one hook.  Packets are equal whose headers are; functions are not compared.
 
     values      header fields that it has; the interface "" is the value 0
     raw         SPORT, DPORT, FLAGS as native nft expressions read them from the payload of a later fragment,
@@ -72,10 +72,10 @@ class Packet:
     bad_offset: bool = False
     offset_one: bool = False
     cut_short: bool = False
-    fact: Callable[[Match, int], bool | None] = _unknown
-    number: Callable[[str, int], int | None] = _no_number
-    outcome: Callable[[Match, int], Outcome] = _never
-    rewritten: Callable[[Field, int], int | None] = _kept
+    fact: Callable[[Match, int], bool | None] = field(default=_unknown, compare=False)
+    number: Callable[[str, int], int | None] = field(default=_no_number, compare=False)
+    outcome: Callable[[Match, int], Outcome] = field(default=_never, compare=False)
+    rewritten: Callable[[Field, int], int | None] = field(default=_kept, compare=False)
 
     @property
     def is_later_fragment(self) -> bool:

@@ -429,6 +429,7 @@ def test_a_difference_can_be_pickled() -> None:
     comparison = hitables.check(OFFICE, OFFICE.replace("DROP", "ACCEPT"))
     copy = pickle.loads(pickle.dumps(comparison))
     assert copy.result is comparison.result and copy.result.value != 0
+    assert copy.cases == comparison.cases and copy.differences
 
 
 def test_an_output_can_be_sent_to_another_process() -> None:
