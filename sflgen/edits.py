@@ -22,6 +22,7 @@ from hitables.ir.program import BUILT_IN, Chain, Program, Table
 from hitables.ir.rule import Match, Role, Rule, Test
 from hitables.parse import iptables
 from hitables.parse.lines import quote, split, unquote
+from hitables.rule_lines import lines_of
 
 
 class Op(enum.Enum):
@@ -220,7 +221,7 @@ def read_edits(printed: str, program: Program, source: str = "-") -> list[Edit]:
     rules_of: dict[str, list[tuple[int, str]]] = {}  # by table: index of the edit, text of its rule
     chains_of: dict[str, set[str]] = {}
     table = ""
-    for number, printed_line in enumerate(printed.splitlines(), 1):
+    for number, printed_line in enumerate(lines_of(printed), 1):
         if printed_line.startswith("*"):
             table = printed_line[1:]
             rules_of.setdefault(table, [])

@@ -25,6 +25,7 @@ from hitables.kernel.load_save import save as save_from
 from hitables.kernel.namespace import Namespace, run
 from hitables.parse import iptables
 from hitables.parse.lines import quote
+from hitables.rule_lines import with_ends
 
 from .chain_names import Names
 from .counters import carried_text, counted_text, counting_chains, deletes_copies
@@ -101,7 +102,7 @@ class Kernel:
         lines, table, has_counts = [], "", False
         with legacy_lock(self.resets_policies):
             saved = run([f"{self.tool}-save", "-c"])
-        for line in saved.splitlines(keepends=True):
+        for line in with_ends(saved):
             if line.startswith("["):
                 count, _, chain, *_ = line.split(" ", 3)
                 if (table, chain) not in chains:
@@ -125,7 +126,7 @@ class Kernel:
             output, is_done = tool.run(f"*{table.name}\n{commands}COMMIT\n") if commands else ("", True)
             if not is_done:
                 raise LiveError(f"{tool.command[0]}: {output}")
-            rules = [line for line in output.splitlines(keepends=True) if line.startswith("-A ")]
+            rules = [line for line in with_ends(output) if line.startswith("-A ")]
             has_counts |= any(" -c 0 0" not in line for line in rules)
             callees = {name for chain in chains for rule in chain.rules if (name := jumps_to(rule))}
             policies = {chain.name: chain.policy for chain in chains} | dict.fromkeys(callees)

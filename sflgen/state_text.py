@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from hitables.ir.choices import Malformed, backend_choice, choose
 from hitables.parse.lines import quote, split, unquote
+from hitables.rule_lines import lines_of
 
 from .edits import text as text_of
 from .given_counts import own_counts
@@ -55,8 +56,8 @@ def checksum(data: bytes) -> str:
 def record_text(plan: Plan) -> str:
     """The record of a plan: updates, patch, map lines, and the sum over them."""
     lines = [f"begin {plan.after.version}"]
-    lines += [f"update {each}" for each in text_of(plan.updates, own_counts(plan.updates)).splitlines()]
-    lines += [f"patch {each}" for each in plan.text.splitlines()]
+    lines += [f"update {each}" for each in lines_of(text_of(plan.updates, own_counts(plan.updates)))]
+    lines += [f"patch {each}" for each in lines_of(plan.text)]
     changes = map_lines(plan.before.layouts, plan.before.entry_chains, plan.after)
     lines += [f"map {line}" for line in changes]
     body = "\n".join([*lines, ""])
@@ -193,7 +194,7 @@ def read_state_text(body: str) -> tuple[dict[str, str], dict[str, str]]:
     """By word: the rest of its line; and by name of a file: its sum."""
     values: dict[str, str] = {}
     sums: dict[str, str] = {}
-    for line in body.splitlines()[1:]:
+    for line in lines_of(body)[1:]:
         word, _, rest = line.partition(" ")
         if word == "file":
             name, total = rest.split()

@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,7 @@ from hitables.errors import HitablesError
 from hitables.files import flush_folder
 from hitables.ir.fields import Family
 from hitables.parse import iptables
+from hitables.rule_lines import lines_of
 
 from .edits import Edit, apply, read_edits
 from .planner import Plan
@@ -51,6 +53,7 @@ from .state_text import (
 )
 
 _STARTS = b"begin ", b"settle"  # of a record, and of the line behind it
+_READINGS = 10  # of a state that seems damaged, as a writer may be replacing it
 # Bytes.  A longer journal is replaced by a new generation; reading it again takes about a second.
 MAX_JOURNAL = 1 << 20
 
@@ -114,9 +117,7 @@ class Store:
             )
         lock = _lock(folder) if to_write else None
         try:
-            state, generation = _read_generation(folder)
-            store = cls(folder, state, generation, lock)
-            store._replay(to_write)
+            store = cls._read(folder, lock)
             if to_write and store._end > MAX_JOURNAL and store.unsettled is None:
                 store.compact()
         except BaseException:
@@ -124,6 +125,21 @@ class Store:
                 os.close(lock)
             raise
         return store
+
+    @classmethod
+    def _read(cls, folder: Path, lock: int | None) -> Self:
+        """The state in *folder*; one that a writer replaces meanwhile is read again."""
+        for again in range(_READINGS if lock is None else 1, 0, -1):
+            try:
+                state, generation = _read_generation(folder)
+                store = cls(folder, state, generation, lock)
+                store._replay(lock is not None)
+                return store
+            except Damaged:
+                if again == 1:
+                    raise
+                time.sleep(0.02)
+        raise AssertionError("a reading ends by returning or raising")
 
     def close(self) -> None:
         if self._lock is not None:
@@ -336,11 +352,13 @@ class Store:
             return None
         body, end = data[at : mark + 1], data[mark + 1 : stop].decode("ascii", "replace").split()
         if end[2:] != [checksum(body)]:
-            if data.find(b"\nend ", stop) < 0 and b"\nsettled " not in data[stop:]:
+            is_last = data.find(b"\nend ", stop) < 0
+            # The line that settles it is written with a record that no kernel gets; rules have no NUL.
+            if is_last and (b"\nsettled " not in data[stop:] or b"\0" in data[at:]):
                 return None  # the last record, part of which was not written to disk
             raise Damaged(f"{where} is damaged; {intact}")
         parts: dict[str, list[str]] = {"begin": [], "update": [], "patch": [], "map": []}
-        for line in decode(body).splitlines():
+        for line in lines_of(decode(body)):
             word, _, rest = line.partition(" ")
             if word not in parts:
                 raise Damaged(f"{where} has an unknown line {line!r}; {intact}")
@@ -386,7 +404,7 @@ def _read_generation(folder: Path) -> tuple[State, int]:
     texts = _read_files(folder, sums)
     family = Family(int(values["family"]))
     master, loaded = (iptables.read(texts[name], family=family, name=name) for name in ("master", "loaded"))
-    layouts, entry_chains = read_map(texts["map"].splitlines(), None)
+    layouts, entry_chains = read_map(lines_of(texts["map"]), None)
     state = State(read_settings(values), master, loaded, layouts, entry_chains, int(values["version"]))
     return state, int(values["generation"])
 

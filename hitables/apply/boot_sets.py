@@ -15,6 +15,7 @@ from ..errors import LiveError
 from ..ir.fields import Family
 from ..kernel.load_save import ip_sets_named
 from ..kernel.namespace import run
+from ..rule_lines import lines_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +55,9 @@ def _add(name: str, like: tuple[str, ...], found: dict[str, SavedSet]) -> None:
     except LiveError:
         found[name] = SavedSet(name, like)
         return
-    create = next(shlex.split(line)[2:] for line in text.splitlines() if line.startswith("create "))
+    create = next(shlex.split(line)[2:] for line in lines_of(text) if line.startswith("create "))
     if create[0].startswith("list:"):
-        for line in text.splitlines():
+        for line in lines_of(text):
             if line.startswith("add "):
                 _add(shlex.split(line)[2], ("hash:net", "family", "inet"), found)
     # An empty set needs no large table.

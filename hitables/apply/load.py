@@ -336,10 +336,12 @@ def _more_rules(present: TextChain, loaded: TextChain) -> list[TextRule] | None:
 class Performed:
     """seconds  between the first and the last visible commit, at most
     added    rules that others have added since, for the user: they stay, and are not ours
+    lost     rules that others had added, and that a further attempt replaced
     """
 
     seconds: float = 0.0
     added: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
 
 
 def perform(changes: Sequence[Change], staged: Callable[[], None] = lambda: None) -> Performed:
@@ -353,18 +355,21 @@ def perform(changes: Sequence[Change], staged: Callable[[], None] = lambda: None
     for change in changes:
         change.stage()
     seconds = 0.0
+    came: dict[str, None] = {}
     for attempt in range(_TRIES):
         seconds = _flip(changes, staged if attempt == 0 else lambda: None)
         faults = [fault for change in changes for fault in change.faults()]
         if not faults:
             break
+        came.update(dict.fromkeys(rule for change in changes for rule in change.added))
         if attempt + 1 == _TRIES:
             raise LiveError(
                 "other programs change the rules as fast as they are loaded: " + "; ".join(faults[:5])
             )
     for change in changes:
         change.clean()
-    return Performed(seconds, tuple(added for change in changes for added in change.added))
+    added = tuple(rule for change in changes for rule in change.added)
+    return Performed(seconds, added, tuple(rule for rule in came if rule not in added))
 
 
 def _flip(changes: Sequence[Change], staged: Callable[[], None]) -> float:

@@ -167,15 +167,35 @@ class Rules:
     def trace_session(self, session: Session) -> None:
         """Add the packets of *session* that would not pass to the refusals."""
         connmarks: dict[str, int | None] = {"NEW": 0}
+        tracked: dict[str, bool] = {}
         for what, packet, places in session.packets():
             connection = "NEW" if "new connection" in what else "session"
-            way = Way(packet, self.program.family, {"mark": 0, "connmark": connmarks.get(connection)})
-            for table, chain in places:
-                if table == "nat" and not way.is_tracked:
-                    continue
-                if not self._passes(way, table, chain, f"{what} ({packet})"):
-                    break
-            connmarks[connection] = way.marks["connmark"]
+            is_answer = "answers" in what
+            if is_answer and not tracked[connection]:
+                packet = _of_no_connection(packet)  # conntrack has not seen what it answers
+            marks = {"mark": 0, "connmark": connmarks.get(connection)}
+            way = Way(packet, self.program.family, marks, "source" if is_answer else "destination")
+            self._trace(way, places, f"{what} ({packet})")
+            if is_answer and connection == "NEW" and tracked[connection] and not way.is_tracked:
+                # Nor what the client answers then.
+                self._trace_client(session)
+            connmarks[connection], tracked[connection] = way.marks["connmark"], way.is_tracked
+
+    def _trace_client(self, session: Session) -> None:
+        """The second packet of the client, in a connection of which conntrack saw its packets alone."""
+        what, packet, places = next(each for each in session.packets() if each[0] == "a new connection")
+        packet = _of_no_connection(packet)
+        way = Way(packet, self.program.family, {"mark": 0, "connmark": None}, "destination")
+        self._trace(
+            way, [place for place in places if place[0] != "nat"], f"{what}, once answered ({packet})"
+        )
+
+    def _trace(self, way: Way, places: Iterable[tuple[str, str]], what: str) -> None:
+        for table, chain in places:
+            if table == "nat" and not way.is_tracked:
+                continue
+            if not self._passes(way, table, chain, what):
+                break
 
     def trace_must(self, packets: Sequence[str]) -> None:
         """Add those of *packets*, each with its chain, that would not pass to the refusals.
@@ -215,6 +235,11 @@ class Rules:
         if walk.open:
             text += f"; assumed not to hold: {', '.join(sorted(walk.open))}"
         return text
+
+
+def _of_no_connection(packet: str) -> str:
+    """The packet, which conntrack does not know as one of a connection."""
+    return re.sub(r"\bstate=\S+", "state=INVALID", packet)
 
 
 def family_of(packet: str) -> Family | None:

@@ -1,4 +1,4 @@
-"""What a packet's header does not say, as the kernel would answer it now: membership of ipsets, fresh limits.
+"""What a packet's header does not say, as the kernel would answer: ipsets, types of addresses, fresh limits.
 
 The packets that lockout.py traces are few, so each question runs `ipset test`.
 """
@@ -17,27 +17,78 @@ from ..ir.packet_text import PROTOCOLS
 from ..ir.rule import Match
 
 _TYPE = re.compile(r"^Type: (\S+)$", re.MULTILINE)
-# Matches that hold for the first packets, unless they ask for more than a rate.
-_LIMITS = frozenset({"limit", "hashlimit"})
+# By match with a memory: options with which it holds for a first packet, and those with which it does not.
+_FRESH: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "limit": (("",), ()),
+    "quota": (("",), ()),
+    "hashlimit": (("--hashlimit-upto", "--hashlimit"), ("--hashlimit-above",)),
+    "connlimit": (("--connlimit-upto",), ("--connlimit-above",)),
+    "recent": (("--set",), ("--rcheck", "--update", "--remove")),
+}
+# What the address of a session is besides LOCAL here, and UNICAST there.
+_TYPES = ("UNICAST", "LOCAL", "BROADCAST", "ANYCAST", "MULTICAST")
 _PROTOCOL_NAMES = {number: name for name, number in reversed(PROTOCOLS.items())}
 
 
-def answered(packet: Packet, family: Family) -> Packet:
-    """*packet* with the kernel's answers; other questions keep theirs, and unknown sets stay unknown."""
+def answered(packet: Packet, family: Family, local: str = "") -> Packet:
+    """*packet* with the kernel's answers; other questions keep theirs, and unknown sets stay unknown.
+
+    local  which address is one of this host: "source", "destination", or "" where that is not known
+    """
     given: Callable[[Match, int], bool | None] = packet.fact
 
     def fact(match: Match, epoch: int) -> bool | None:
         known = given(match, epoch)
-        return is_member(match, packet, family) if known is None and match.name == "set" else known
+        if known is not None:
+            return known
+        if match.name == "set":
+            return is_member(match, packet, family)
+        return is_of_type(match, local) if match.name in ("addrtype", "pkttype") else None
 
     def outcome(match: Match, ordinal: int) -> Outcome:
         if match.name == "set":
             return Outcome.YES if is_member(match, packet, family) else Outcome.NO
-        if match.name in _LIMITS:
-            return Outcome.NO if "--hashlimit-above" in match.words else Outcome.YES
-        return packet.outcome(match, ordinal)
+        fresh = of_fresh_memory(match)
+        return packet.outcome(match, ordinal) if fresh is None else Outcome.YES if fresh else Outcome.NO
 
     return replace(packet, fact=fact, outcome=outcome)
+
+
+def of_fresh_memory(match: Match) -> bool | None:
+    """Whether a match with a memory holds for the first packet that asks it; None: it is of another kind."""
+    holds, fails = _FRESH.get(match.name, ((), ()))
+    for answer, options in ((True, holds), (False, fails)):
+        for option in options:
+            if not option:
+                return answer
+            if option in match.words:
+                at = match.words.index(option)
+                return answer != (at > 0 and match.words[at - 1] == "!")
+    return None
+
+
+def is_of_type(match: Match, local: str) -> bool | None:
+    """Whether the addresses of a session are of the types that *match* names; None: that is not known.
+
+    The *local* address is of type LOCAL, the other one UNICAST, and the packet was sent to one host.
+    """
+    words, answers = match.words, []
+    if match.name == "pkttype":
+        kinds = {"--pkt-type": "unicast"}
+    elif local:
+        own, other = ("--src-type", "--dst-type") if local == "source" else ("--dst-type", "--src-type")
+        kinds = {own: "LOCAL", other: "UNICAST"}
+    else:
+        return None
+    for at, word in enumerate(words[:-1]):
+        if word.startswith("--limit-"):
+            return None
+        if word in kinds:
+            asked = [each.strip() for each in words[at + 1].split(",")]
+            if match.name == "addrtype" and not set(asked) <= set(_TYPES):
+                return None
+            answers.append((kinds[word] in asked) != (at > 0 and words[at - 1] == "!"))
+    return all(answers) if answers else None
 
 
 def is_member(match: Match, packet: Packet, family: Family) -> bool | None:

@@ -412,6 +412,11 @@ def _load(
             "warning: other programs have added rules since: they stay, and hitables status shows them: "
             f"{_first(performed.added)}"
         )
+    if performed.lost:
+        report.tell(
+            "warning: other programs changed rules while these were loaded; the new rules replace what they "
+            f"added: {_first(performed.lost)}"
+        )
     if not request.confirm and not request.check:
         return _confirm_now(store, state, guard)
     set_waiting(until=time.time() + request.confirm)

@@ -43,11 +43,13 @@ class Way:
 
     text   the packet as for `hitables trace`; what it states of its marks is kept
     marks  "mark" and "connmark", as they are now; None: unknown
+    local  as of `answered`
     """
 
     text: str
     family: Family
     marks: dict[str, int | None]
+    local: str = ""
     is_tracked: bool = True
 
     def enter(self, program: Program, table: str, chain: str, backend: Backend) -> Passage | None:
@@ -56,7 +58,7 @@ class Way:
         if content is None or chain not in content:
             return None
         spelled = self._spelled(chain)
-        walk = run(content, chain, answered(spelled.packet, self.family), backend)
+        walk = run(content, chain, answered(spelled.packet, self.family, self.local), backend)
         passes = _passes(walk)
         crucial: tuple[str, ...] = ()
         if passes and walk.open:
@@ -82,7 +84,7 @@ class Way:
 
     def _assuming(self, spelled: Spelled, key: str) -> Packet:
         """The packet, for which the condition *key* holds."""
-        packet = answered(spelled.packet, self.family)
+        packet = answered(spelled.packet, self.family, self.local)
 
         def fact(match: Match, epoch: int) -> bool | None:
             return True if match.key == key else packet.fact(match, epoch)
@@ -97,6 +99,8 @@ class Way:
                 continue
             if table == "raw" and (target.name == "NOTRACK" or "--notrack" in target.words):
                 self.is_tracked = False
+            if target.name == "SYNPROXY":  # the connection that it makes with this host is tracked
+                self.is_tracked = True
             for name in self.marks:
                 if target.writes & CUT_NUMBERS[name]:
                     self.marks[name] = self._made(target, name)
@@ -121,12 +125,17 @@ def _mask(target: Target, option: str) -> int:
     words = target.words
     for each in (option, "--mask"):
         if each in words[:-1]:
-            return int(words[words.index(each) + 1], 0)
+            written = words[words.index(each) + 1]
+            return int(written, 8 if written.isdigit() and written[0] == "0" else 0)
     return ALL_BITS
 
 
 def _passes(walk: Walk) -> bool:
-    return walk.verdict.split()[0] in _PASSING
+    """Whether the packet goes on; SYNPROXY answers it, and goes on by itself for who answers in turn."""
+    fired = (step.rule.target for step in walk.steps if step.outcome is Outcome.YES)
+    return walk.verdict.split()[0] in _PASSING or any(
+        target is not None and target.name == "SYNPROXY" for target in fired
+    )
 
 
 def table_of(program: Program, name: str) -> Table | None:

@@ -34,6 +34,7 @@ from ..nouns import counted
 from ..parse.iptables import Vocabulary
 from ..parse.named_memory import FIRST, SHARING
 from ..reader import read
+from ..rule_lines import lines_of
 from ..verify.question import ByRegions, Difference, Equal, Question, Undecided
 from ..version import __version__
 from .compile import compile_rules
@@ -423,7 +424,7 @@ def _chains_on_path(compiled: Compiled, difference: Difference) -> list[tuple[st
 
 def _chains_in_line(compiled: Compiled, text: str, line: int) -> list[tuple[str, str]]:
     """The changed chain that *line* of *text* (from 1; 0: unknown) names; all when it names none."""
-    lines = text.splitlines()[:line]
+    lines = lines_of(text)[:line]
     table = next((each[1:].strip() for each in reversed(lines) if each.startswith("*")), "")
     words = lines[-1].split() if lines else []
     if words and words[0].startswith(":"):

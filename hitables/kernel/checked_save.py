@@ -26,6 +26,7 @@ from ..errors import LiveError
 from ..ir.fields import Family
 from ..ir.packet import Backend
 from ..parse.lines import unquote
+from ..rule_lines import lines_of, with_ends
 from . import contents_legacy, contents_nft
 from .contents import ChainContents, ChainId, Contents
 from .legacy_lock import legacy_lock
@@ -191,7 +192,7 @@ class Reader:
             raise LiveError(f"{command[0]}: no such command; install it, or put it on the PATH") from error
         except OSError as error:
             raise LiveError(f"{command[0]}: {error.strerror}") from error
-        lines = process.stdout.decode("utf-8", "surrogateescape").splitlines(keepends=True)
+        lines = with_ends(process.stdout.decode("utf-8", "surrogateescape"))
         failed = [line.strip("# \n") for line in lines if line.startswith("#") and "incompatible" in line]
         if process.returncode:
             complaint = process.stderr.decode("utf-8", "replace").strip().splitlines()
@@ -330,7 +331,7 @@ class Reader:
         number = re.search(r"\bline:? (\d+)", str(error))
         line, table = "", ""
         if number:
-            lines = text.splitlines()[: int(number[1])]
+            lines = lines_of(text)[: int(number[1])]
             line = lines[-1] if lines else ""
             table = next((each[1:] for each in reversed(lines) if each.startswith("*")), "")
         kernel = RULE.match(line)

@@ -10,6 +10,7 @@ from pathlib import Path
 from ..errors import LiveError
 from ..ir.fields import Family
 from ..ir.packet import Backend
+from ..rule_lines import lines_of, with_ends
 from .legacy_lock import legacy_lock
 from .namespace import Namespace, run
 
@@ -41,7 +42,7 @@ def save(family: Family, backend: Backend, namespace: Namespace, counters: bool 
     if counters:
         command.append("-c")
     text = namespace.call(_saved, command, counters and backend is Backend.LEGACY)
-    return "".join(line for line in text.splitlines(keepends=True) if not line.startswith("#"))
+    return "".join(line for line in with_ends(text) if not line.startswith("#"))
 
 
 def _saved(command: list[str], takes_lock: bool) -> str:
@@ -78,7 +79,7 @@ _EMPTY = {
 def ip_sets_named(text: str) -> dict[str, str]:
     """Sets that rules of *text* name, each with a type that fits how it is used."""
     types: dict[str, str] = {}
-    for line in text.splitlines():
+    for line in lines_of(text):
         if "-set" not in line or line.startswith("#"):
             continue
         try:

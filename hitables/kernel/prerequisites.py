@@ -13,6 +13,7 @@ import socket
 import struct
 
 from ..errors import LiveError
+from ..rule_lines import lines_of
 from .contents_legacy import option
 from .load_save import ip_sets_named
 from .namespace import Namespace, run
@@ -30,7 +31,7 @@ def furnish(namespace: Namespace, rules: str) -> None:
     named = ip_sets_named(rules)
     if named:
         _copy_sets(set(named), namespace)
-    accounts = {word for line in rules.splitlines() for word in _behind(line, "--nfacct-name")}
+    accounts = {word for line in lines_of(rules) for word in _behind(line, "--nfacct-name")}
     if accounts:
         namespace.call(_make_accounts, sorted(accounts))
     if "--timeout" in rules and "-j CT" in rules:

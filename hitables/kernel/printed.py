@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ..parse.lines import unquote
+from ..rule_lines import with_ends
 from .contents import ChainId
 
 RULE = re.compile(r'(?:\[\d+:\d+\] )?(-A ((?:[^\s"]|"(?:[^"\\]|\\.)*")+).*)', re.DOTALL)
@@ -32,7 +33,7 @@ def parse_printed(text: str) -> Printed:
     policies: dict[ChainId, str] = {}
     rules: dict[ChainId, list[str]] = {}
     tables: list[str] = []
-    for line in text.splitlines(keepends=True):
+    for line in with_ends(text):
         if line.startswith("*"):
             tables.append(line[1:].strip())
         elif line.startswith(":"):
@@ -92,7 +93,7 @@ def without_rules(text: str, left_out: Sequence[ChainId]) -> str:
     if not left_out:
         return text
     lines, table = [], ""
-    for line in text.splitlines(keepends=True):
+    for line in with_ends(text):
         if line.startswith("*"):
             table = line[1:].strip()
         rule = RULE.match(line)

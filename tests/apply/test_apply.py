@@ -404,6 +404,70 @@ def test_what_other_tables_write_is_known_where_a_session_is_traced(
     assert "-A INPUT" not in firewall.save()
 
 
+NEW_SSH = "-p tcp -m tcp --dport 22 -m conntrack --ctstate NEW"
+SYN_IS_NOT_TRACKED = "*raw\n-A PREROUTING -p tcp -m tcp --dport 22 --syn -j CT --notrack\nCOMMIT\n"
+ANSWERS_ARE_NOT_TRACKED = "*raw\n-A OUTPUT -p tcp -m tcp --sport 22 -j CT --notrack\nCOMMIT\n"
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        f"{NEW_SSH} -m recent --set --name SSH -j ACCEPT",
+        f"{NEW_SSH} -m recent ! --rcheck --seconds 60 --hitcount 4 --name SSH -j ACCEPT",
+        f"{NEW_SSH} -m recent ! --update --seconds 60 --name SSH -j ACCEPT",
+        f"{NEW_SSH} -m connlimit --connlimit-upto 3 -j ACCEPT",
+        f"{NEW_SSH} -m connlimit ! --connlimit-above 3 -j ACCEPT",
+        f"{NEW_SSH} -m hashlimit --hashlimit-upto 3/min --hashlimit-name ssh -j ACCEPT",
+        f"{NEW_SSH} -m hashlimit ! --hashlimit-above 3/min --hashlimit-name ssh -j ACCEPT",
+        f"{NEW_SSH} -m addrtype --dst-type LOCAL -j ACCEPT",
+        f"{NEW_SSH} -m addrtype ! --dst-type MULTICAST,BROADCAST -j ACCEPT",
+        f"{NEW_SSH} -m addrtype --src-type UNICAST --dst-type LOCAL -j ACCEPT",
+        f"{NEW_SSH} -m pkttype --pkt-type unicast -j ACCEPT",
+    ],
+)
+def test_a_first_connection_to_this_host_passes_what_asks_for_one(tmp_path: Path, rule: str) -> None:
+    text = "*filter\n:INPUT DROP [0:0]\n-A INPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT\n"
+    with Namespace() as namespace:
+        firewall = Firewall(namespace, tmp_path, Backend.NFT)
+        path = firewall.file(f"{text}-A INPUT {rule}\nCOMMIT\n")
+        said = firewall.apply(path, "--dry-run", status=1, environment=SSH).stderr
+        assert "only if" not in said
+        path = firewall.file(f"{text}-A INPUT {rule.replace('ACCEPT', 'DROP')}\n-A INPUT -j ACCEPT\nCOMMIT\n")
+        assert "a new connection (" in firewall.apply(path, "--dry-run", status=2, environment=SSH).stderr
+
+
+@pytest.mark.parametrize(
+    ("tables", "what"),
+    [
+        (
+            f"{SYN_IS_NOT_TRACKED}*filter\n:INPUT DROP [0:0]\n"
+            "-A INPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT\n"
+            "-A INPUT -p tcp -m tcp --dport 22 -m conntrack --ctstate INVALID,UNTRACKED -j SYNPROXY --mss 1460\n"
+            f"-A INPUT {NEW_SSH} -j ACCEPT\n-A INPUT -m conntrack --ctstate INVALID -j DROP\nCOMMIT\n",
+            "",
+        ),
+        (
+            f"{NOT_TRACKED}*filter\n:OUTPUT DROP [0:0]\n-A INPUT -p tcp -m tcp --dport 22 -j ACCEPT\n"
+            "-A OUTPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT\nCOMMIT\n",
+            "the answers to a new connection",
+        ),
+        (
+            f"{ANSWERS_ARE_NOT_TRACKED}*filter\n:INPUT DROP [0:0]\n"
+            f"-A INPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT\n-A INPUT {NEW_SSH} -j ACCEPT\nCOMMIT\n",
+            "a new connection, once answered",
+        ),
+        ("*mangle\n-A PREROUTING -j CONNMARK --restore-mark --mask 010\nCOMMIT\n", ""),
+    ],
+    ids=["SYNPROXY", "requests are not tracked", "answers are not tracked", "an octal mask"],
+)
+def test_a_session_of_which_a_half_is_not_tracked(tmp_path: Path, tables: str, what: str) -> None:
+    with Namespace() as namespace:
+        firewall = Firewall(namespace, tmp_path, Backend.NFT)
+        status = 2 if what else 1
+        done = firewall.apply(firewall.file(tables), "--dry-run", status=status, environment=SSH)
+        assert what in done.stderr and ("would not pass" in done.stderr) == bool(what)
+
+
 def test_marks_that_nothing_sets_are_none(firewall: Firewall) -> None:
     text = "*filter\n:INPUT DROP [0:0]\n-A INPUT -m mark ! --mark 0x1 -j ACCEPT\nCOMMIT\n"
     assert "only if" not in firewall.apply(firewall.file(text), environment=SSH).stderr

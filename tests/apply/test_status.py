@@ -135,6 +135,16 @@ def test_a_pattern_that_matches_chains_of_trees_leaves_them(firewall: Firewall) 
     firewall.hitables("status")
 
 
+def test_a_comment_may_have_what_ends_a_line_elsewhere(firewall: Firewall) -> None:
+    rule = '-A INPUT -s 10.1.0.0/16 -m comment --comment "a\u2028b\u2029c\x85d" -j DROP\n'
+    path = firewall.folder / "comment.rules"
+    path.write_text(RULES.replace("COMMIT", f"{rule}COMMIT"), encoding="utf-8", newline="")
+    firewall.apply(path)
+    assert "the kernel holds" in firewall.hitables("status").stdout
+    assert "c\x85d" in firewall.hitables("counters").stdout
+    assert "c\x85d" in firewall.save()
+
+
 def test_a_tree_that_lost_a_rule_is_drift(firewall: Firewall) -> None:
     (tree,) = [line.split()[0][1:] for line in firewall.save().splitlines() if line.startswith(":ht")][:1]
     firewall.iptables("-D", tree, "1")

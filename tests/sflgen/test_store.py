@@ -112,6 +112,46 @@ def test_a_journal_cut_off_anywhere_gives_the_state_of_a_commit(folder: Path) ->
     assert sorted(set(states)) == [1, 2, 3, 4] and states == sorted(states)
 
 
+def test_a_comment_may_have_what_ends_a_line_elsewhere(folder: Path) -> None:
+    """U+2028, U+2029 and U+0085 end a line for str.splitlines; then the next start called the journal damaged."""
+    for comment in ("a\u2028b", "a\u2029b", "a\x85b"):
+        with Store.open(folder) as store:
+            command = f'-A INPUT -s 192.0.2.7 -m comment --comment "{comment}" -j DROP'
+            store.commit(plan_unproved(store.state, read_commands(command, store.state.master)))
+    with Store.open(folder) as store:
+        assert store.state.version == 7 and hitables.write(store.state.master).count('b" -j DROP') == 3
+        store.compact()
+    with Store.open(folder) as store:
+        assert store.state.version == 7 and 'b" -j DROP' in hitables.write(store.state.loaded)
+
+
+def test_a_commit_of_which_a_page_was_lost_had_not_returned(folder: Path) -> None:
+    (journal,) = folder.glob("journal.*")
+    whole = journal.read_bytes()
+    start = whole.rindex(b"begin ")
+    for at in (start, start + 20, len(whole) - 40):
+        journal.write_bytes(whole[:at] + b"\0" * 16 + whole[at + 16 :])
+        with Store.open(folder) as store:
+            assert store.state.version == 3
+    journal.write_bytes(whole.replace(b"DROP", b"DR0P"))  # no lost page
+    with pytest.raises(Damaged):
+        Store.open(folder)
+
+
+def test_a_reader_beside_a_writer_reads_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The generation that the reader has chosen is removed before it reads the journal."""
+    replay, writer = Store._replay, Store.open(folder)
+
+    def late(self: Store, to_write: bool) -> None:
+        if writer.generation == self.generation and not to_write and writer.generation < 3:
+            writer.compact()
+        replay(self, to_write)
+
+    monkeypatch.setattr(Store, "_replay", late)
+    assert Store.open(folder, to_write=False).state.version == writer.state.version == 4
+    writer.close()
+
+
 def test_a_closed_store_takes_no_commit(folder: Path) -> None:
     """Another process may have the lock, and commits of its own."""
     with Store.open(folder) as store:
