@@ -36,7 +36,6 @@ __all__ = [
     "Changes",
     "Comparison",
     "CompileOptions",
-    "Costs",
     "DatabaseError",
     "Disagreement",
     "Equivalence",
@@ -89,7 +88,6 @@ if TYPE_CHECKING:
     )
     from .compare import Comparison, Result
     from .compiler.pipeline import Output
-    from .costs.profile import Costs
     from .ir.choices import Equivalence, Malformed
     from .ir.fields import Family
     from .ir.packet import Backend, Packet
@@ -102,7 +100,7 @@ else:
     # importing that would replace it.
     _MODULES = {
         "Backend": "ir.packet", "Changes": "verify.diff", "Comparison": "compare", "CompileOptions": "api",
-        "Costs": "costs.profile", "Equivalence": "ir.choices", "Family": "ir.fields", "Lint": "verify.lint",
+        "Equivalence": "ir.choices", "Family": "ir.fields", "Lint": "verify.lint",
         "Malformed": "ir.choices", "Output": "compiler.pipeline", "Packet": "ir.packet",
         "Program": "ir.program", "Result": "compare", "Walk": "ir.semantics", "check": "api",
         "compile": "api", "compile_unproved": "api", "diff": "api", "lint": "api", "read": "api",

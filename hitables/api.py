@@ -17,8 +17,6 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack
 
-import hitables  # whose names are loaded when typing.get_type_hints asks for them
-
 from .errors import InvalidOption, UnknownName
 from .ir.choices import Equivalence, Malformed, backend_choice, backends_of, choose
 from .ir.fields import Family
@@ -27,6 +25,12 @@ from .ir.packet import Backend, Packet
 from .ir.program import Program
 
 if TYPE_CHECKING:
+    from .compare import Comparison
+    from .compiler.pipeline import Output
+    from .costs.profile import Costs
+    from .ir.semantics import Walk
+    from .verify.diff import Changes
+    from .verify.lint import Lint
     from .verify.question import Question
 
 Rules: TypeAlias = str | Program
@@ -129,7 +133,7 @@ class CompileOptions(TypedDict, total=False):
     equivalence: Equivalence | str
     tables: Names
     chains: Names
-    costs: hitables.Costs | str | None
+    costs: Costs | str | None
     hot: int
     uniform: bool
     leave: Names
@@ -144,7 +148,7 @@ def compile(
     max_memory: int | None = None,
     progress: Progress = _ignore,
     **options: Unpack[CompileOptions],
-) -> hitables.Output:
+) -> Output:
     """Compile *rules* and prove the result equal to them; `CompileOptions` lists the options.
 
     *timeout* (seconds) and *max_memory* (bytes) bound the proof: OutOfBudget when they end it.
@@ -162,7 +166,7 @@ def compile_unproved(
     name: str = "-",
     progress: Progress = _ignore,
     **options: Unpack[CompileOptions],
-) -> hitables.Output:
+) -> Output:
     """Compile *rules* without a proof; the first line of the output then contains "NOT PROVED"."""
     return _compiled(rules, family, name, options, False, None, None, progress)
 
@@ -176,7 +180,7 @@ def _compiled(
     timeout: float | None,
     max_memory: int | None,
     progress: Progress,
-) -> hitables.Output:
+) -> Output:
     from .analyse.weights import counted
     from .compiler.options import LEAF_SIZE, PAPER_CHOICES, Options, check_paper_choice
     from .compiler.pipeline import compile_program, compile_text
@@ -264,7 +268,7 @@ def check(
     family: IPVersion | None = None,
     names: tuple[str, str] = ("before", "after"),
     progress: Progress = _ignore,
-) -> hitables.Comparison:
+) -> Comparison:
     """Prove that two rule sets treat every packet alike, or find packets that they do not.
 
     engine         "exact": a proof; "diagrams": another proof, slower; "sample": drawn packets, no proof
@@ -316,7 +320,7 @@ def diff(
     family: IPVersion | None = None,
     names: tuple[str, str] = ("before", "after"),
     progress: Progress = _ignore,
-) -> hitables.Changes:
+) -> Changes:
     """All packets that two rule sets treat differently, as regions of headers, the largest first.
 
     The result is complete unless its *complete* is False.  *leave* and errors are those of `check`.
@@ -344,7 +348,7 @@ def lint(
     family: IPVersion | None = None,
     name: str = "-",
     progress: Progress = _ignore,
-) -> hitables.Lint:
+) -> Lint:
     """Rules that never match or change nothing, and chains that are empty or unreachable.
 
     All rules that the result names may be removed together.  *leave*: chains that other programs manage (as
@@ -368,7 +372,7 @@ def trace(
     backend: Backend | str = "legacy",
     family: IPVersion | None = None,
     name: str = "-",
-) -> hitables.Walk:
+) -> Walk:
     """Send *packet* into a chain: its verdict, its effects, and every rule that it reads (ir.semantics).
 
     At the end of a chain whose policy is `-` the verdict is verify.question.KERNEL_POLICY.
@@ -411,7 +415,7 @@ def stats(
     rules: Rules,
     *,
     backend: Backend | str = "legacy",
-    costs: hitables.Costs | str | None = None,
+    costs: Costs | str | None = None,
     family: IPVersion | None = None,
     name: str = "-",
 ) -> dict[str, Any]:
@@ -457,7 +461,7 @@ def _check_numbers(options: CompileOptions) -> None:
             raise InvalidOption(f"{name} is a number, not {value!r}")
 
 
-def _costs(costs: hitables.Costs | str | None) -> hitables.Costs | None:
+def _costs(costs: Costs | str | None) -> Costs | None:
     from .costs import profile
 
     if isinstance(costs, str):

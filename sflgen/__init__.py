@@ -15,8 +15,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import sflgen  # whose names are loaded when typing.get_type_hints asks for them
-
 if TYPE_CHECKING:
     from .commands import read_commands
     from .edits import Edit
@@ -45,7 +43,7 @@ _MODULE_OF = {
 }  # fmt: skip
 
 
-def open(folder: str) -> sflgen.Store:
+def open(folder: str) -> Store:
     """The state directory *folder*, locked until the store is closed."""
     from pathlib import Path
 
@@ -54,7 +52,7 @@ def open(folder: str) -> sflgen.Store:
     return Store.open(Path(folder))
 
 
-def create(folder: str, state: sflgen.State) -> sflgen.Store:
+def create(folder: str, state: State) -> Store:
     """A new state directory that holds *state*, locked until the store is closed."""
     from pathlib import Path
 
