@@ -76,7 +76,7 @@ def test_a_chain_that_enters_what_may_rewrite_its_packets_is_another_one(grown: 
 @pytest.mark.parametrize("axis", ["workloads", "guests", "fan-in", "tables", "marks"])
 @pytest.mark.parametrize("backend", ["any", "nft"])
 def test_the_result_is_as_if_each_was_tried(axis: str, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = FIREWALL_AXES[axis](600)
+    text = FIREWALL_AXES[axis](400)
     quick = hitables.compile(text, backend=backend)
     with monkeypatch.context() as patched:
         patched.setattr(tables, "MOST_ALIKE", 0)
