@@ -288,6 +288,33 @@ def test_a_rule_that_comes_right_after_the_new_ones_stays(firewall: Firewall) ->
     assert "203.0.113.9" in firewall.hitables("status", status=1).stdout
 
 
+def apply_beside_a_flush(folder: str, backend: Backend, text: str) -> list[str]:
+    """Another program flushes one chain, and adds a rule to another, when the new rules have just been loaded."""
+    told: list[str] = []
+    flip, tool = load._flip, f"iptables-{backend.value}"
+
+    def early(*arguments: Any) -> float:
+        load._flip = flip
+        seconds = flip(*arguments)
+        run([tool, "-w", "-F", "INPUT"])
+        run([tool, "-w", "-A", "FORWARD", "-s", "203.0.113.9/32", "-j", "DROP"])
+        return seconds
+
+    load._flip = early
+    request = applying.Request({Family.IPV4: ("other.rules", text)}, folder, backend, confirm=0)
+    applying.apply(request, applying.Report(tell=told.append))
+    return told
+
+
+def test_a_rule_that_a_second_attempt_replaces_is_named(firewall: Firewall) -> None:
+    text = filtered(2222).replace("COMMIT", "-A FORWARD -s 10.9.0.0/16 -j DROP\nCOMMIT")
+    told = firewall.namespace.call(apply_beside_a_flush, str(firewall.state), firewall.backend, text)
+    (message,) = [each for each in told if "the new rules replace what they added" in each]
+    assert "table filter: -A FORWARD -s 203.0.113.9/32 -j DROP" in message
+    assert "203.0.113.9" not in firewall.save() and "--dport 2222 " in firewall.save()
+    firewall.hitables("status")
+
+
 def test_rules_that_came_in_the_last_moment_come_back(firewall: Firewall) -> None:
     firewall.namespace.call(apply_beside_a_late_ban, str(firewall.state), firewall.backend, filtered(2222))
     assert "203.0.113.9" not in firewall.save()
