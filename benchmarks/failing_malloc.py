@@ -99,7 +99,7 @@ def main(short: bool, as_json: bool) -> None:
     if LIBRARY not in os.environ:
         sys.exit(with_library())
     allocator = Allocator(os.environ[LIBRARY])
-    totals = run(allocator, 2, PLANS[:2], 6) if short else run(allocator, 30, PLANS, 100)
+    totals = run(allocator, 1, PLANS[:2], 5) if short else run(allocator, 30, PLANS, 100)
     if as_json:
         click.echo(json.dumps(totals, indent=1))
     else:
