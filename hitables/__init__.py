@@ -100,11 +100,10 @@ else:
     # importing that would replace it.
     _MODULES = {
         "Backend": "ir.packet", "Changes": "verify.diff", "Comparison": "compare", "CompileOptions": "api",
-        "Equivalence": "ir.choices", "Family": "ir.fields", "Lint": "verify.lint",
-        "Malformed": "ir.choices", "Output": "compiler.pipeline", "Packet": "ir.packet",
-        "Program": "ir.program", "Result": "compare", "Walk": "ir.semantics", "check": "api",
-        "compile": "api", "compile_unproved": "api", "diff": "api", "lint": "api", "read": "api",
-        "read_file": "api", "stats": "api", "trace": "api", "write": "api",
+        "Equivalence": "ir.choices", "Family": "ir.fields", "Lint": "verify.lint", "Malformed": "ir.choices",
+        "Output": "compiler.pipeline", "Packet": "ir.packet", "Program": "ir.program", "Result": "compare",
+        "Walk": "ir.semantics", "check": "api", "compile": "api", "compile_unproved": "api", "diff": "api",
+        "lint": "api", "read": "api", "read_file": "api", "stats": "api", "trace": "api", "write": "api",
     }  # fmt: skip
 
     def __getattr__(name):

@@ -491,8 +491,10 @@ def _one_backend(backend: Backend | str) -> Backend:
 
 
 def _names(names: Names) -> frozenset[str]:
-    row = [names] if isinstance(names, str) else list(() if names is None else names)
-    if names is None or isinstance(names, bytes) or not all(isinstance(each, str) for each in row):
+    if isinstance(names, str):
+        return frozenset({names})
+    row = list(() if names is None else names)
+    if names is None or not all(isinstance(each, str) for each in row):
         raise InvalidOption(f"tables and chains are names, not {names!r}; () means all")
     return frozenset(row)
 

@@ -29,20 +29,21 @@ def read(
     try:
         program = iptables.read(text, family=family, name=name, known=known)
     except UnicodeEncodeError:
-        raise _of_no_file(text, name) from None
+        found = _HALF.search(text)
+        if found is None:
+            raise
+        raise _of_no_file(text, found.start(), name) from None
     check_loops(program)
     return program
 
 
-def _of_no_file(text: str, name: str) -> ParseError:
+def _of_no_file(text: str, at: int, name: str) -> ParseError:
     """The error for a character that no text of a file has, as Python reads files."""
-    found = _HALF.search(text)
-    assert found is not None, "only half a surrogate pair cannot be encoded"
-    start = text.rfind("\n", 0, found.start()) + 1
+    start = text.rfind("\n", 0, at) + 1
     return ParseError(
-        f"the character {found[0]!r} is half of a pair, and no text",
+        f"the character {text[at]!r} is half of a pair, and no text",
         source=name,
         line=text.count("\n", 0, start) + 1,
-        column=found.start() - start + 1,
+        column=at - start + 1,
         text=_HALF.sub("?", text[start:].split("\n", 1)[0]),
     )

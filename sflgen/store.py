@@ -20,7 +20,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,7 +52,6 @@ from .state_text import (
 )
 
 _STARTS = b"begin ", b"settle"  # of a record, and of the line behind it
-_READINGS = 10  # of a state that seems damaged, as a writer may be replacing it
 # Bytes.  A longer journal is replaced by a new generation; reading it again takes about a second.
 MAX_JOURNAL = 1 << 20
 
@@ -129,17 +127,16 @@ class Store:
     @classmethod
     def _read(cls, folder: Path, lock: int | None) -> Self:
         """The state in *folder*; one that a writer replaces meanwhile is read again."""
-        for again in range(_READINGS if lock is None else 1, 0, -1):
+        while True:
+            current = _read(folder / "state")
             try:
                 state, generation = _read_generation(folder)
                 store = cls(folder, state, generation, lock)
                 store._replay(lock is not None)
                 return store
             except Damaged:
-                if again == 1:
+                if _read(folder / "state") == current:
                     raise
-                time.sleep(0.02)
-        raise AssertionError("a reading ends by returning or raising")
 
     def close(self) -> None:
         if self._lock is not None:

@@ -43,7 +43,6 @@ class Change:
     """The rules of one family on their way into the kernel.
 
     present  what the kernel held when it was read last, with keys
-    added    rules of others that came since the commit
     merged   the wanted rule set with the chains of others that are there now
     plans    the steps, by table
     """
@@ -56,7 +55,6 @@ class Change:
         self._bodies: dict[tuple[str, str], str] = {}  # by table and visible chain
         self._staged: dict[tuple[str, str], list[str]] = {}  # by table and body: its rules
         self._grown: set[tuple[str, str]] = set()
-        self.added: list[str] = []
         self.read()
         self.plans: dict[str, TablePlan] = {
             name: steps.plan(name, self._chains(name), chains, self._generated(name), self.merged.left[name])
@@ -275,14 +273,12 @@ class Change:
             if chain in plan.changed and count != self._chains(name)[chain].count
         }
 
-    def faults(self) -> list[str]:
-        """The own chains in the kernel that lack something of what was loaded.
-
-        Rules of others between ours came after the commit: `added` has them, and they stay.
+    def compared(self) -> tuple[list[str], list[str]]:
+        """The own chains in the kernel that lack something of what was loaded; and the rules that others have
+        added to the other ones since.
         """
         self.read()
-        self.added = []
-        faults = []
+        faults, added = [], []
         for name, plan in self.plans.items():
             present = self._chains(name)
             for chain, content in sorted(plan.target.items()):
@@ -291,8 +287,8 @@ class Change:
                     faults.append(f"table {name}, chain {chain}")
                 else:
                     others = (rule.body for rule in more if not self.is_foreign(rule.enters))
-                    self.added += [f"table {name}: -A {chain} {body}" for body in others]
-        return faults
+                    added += [f"table {name}: -A {chain} {body}" for body in others]
+        return faults, added
 
     def clean(self) -> None:
         """Remove the chains that are not needed any more."""
@@ -355,21 +351,23 @@ def perform(changes: Sequence[Change], staged: Callable[[], None] = lambda: None
     for change in changes:
         change.stage()
     seconds = 0.0
-    came: dict[str, None] = {}
+    added: list[str] = []
+    ever_added: dict[str, None] = {}
     for attempt in range(_TRIES):
         seconds = _flip(changes, staged if attempt == 0 else lambda: None)
-        faults = [fault for change in changes for fault in change.faults()]
+        found = [change.compared() for change in changes]
+        faults = [fault for each, _ in found for fault in each]
+        added = [rule for _, each in found for rule in each]
+        ever_added.update(dict.fromkeys(added))
         if not faults:
             break
-        came.update(dict.fromkeys(rule for change in changes for rule in change.added))
         if attempt + 1 == _TRIES:
             raise LiveError(
                 "other programs change the rules as fast as they are loaded: " + "; ".join(faults[:5])
             )
     for change in changes:
         change.clean()
-    added = tuple(rule for change in changes for rule in change.added)
-    return Performed(seconds, added, tuple(rule for rule in came if rule not in added))
+    return Performed(seconds, tuple(added), tuple(rule for rule in ever_added if rule not in added))
 
 
 def _flip(changes: Sequence[Change], staged: Callable[[], None]) -> float:

@@ -3,7 +3,7 @@
 The packets of a session are those of $SSH_CONNECTION: its next packet, a new connection from the same host,
 and the answers to both.  Each is traced through the chains that it traverses in this kernel, with what the
 rules on its way write (way.py), also those of tables that stay as they are.  The kernel is asked for the
-members of ipsets, and limits are taken as fresh (memberships.py).  Other conditions that are not part of a
+members of ipsets, and limits are taken as fresh (kernel_answers.py).  Other conditions that are not part of a
 packet are assumed not to hold; they are named in a refusal, and in a caution where a packet passes only so.
 """
 
@@ -16,6 +16,7 @@ import subprocess
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
 from ..errors import HitablesError, InvalidOption
 from ..ir.fields import Family
@@ -28,11 +29,14 @@ from ..parse.rule_parts import nearest
 from ..verify.question import decided_by, show_rule
 from .way import Way, table_of
 
+_Places: TypeAlias = tuple[tuple[str, str], ...]
 # In the order of the kernel: the tables and chains of packets to this host, and of its answers.
 _IN = (("raw", "PREROUTING"), ("mangle", "PREROUTING"), ("nat", "PREROUTING"), ("mangle", "INPUT"),
        ("filter", "INPUT"), ("security", "INPUT"), ("nat", "INPUT"))  # fmt: skip
 _OUT = (("raw", "OUTPUT"), ("mangle", "OUTPUT"), ("filter", "OUTPUT"), ("security", "OUTPUT"),
         ("mangle", "POSTROUTING"))  # fmt: skip
+# nat is consulted for the first packet of a connection only.
+_FOLLOWED = tuple(place for place in _IN if place[0] != "nat")
 # By chain of table filter: what a packet has traversed before, in tables that write marks.
 _BEFORE = {
     "INPUT": (("raw", "PREROUTING"), ("mangle", "PREROUTING"), ("mangle", "INPUT")),
@@ -55,22 +59,39 @@ class Session:
     def family(self) -> Family:
         return Family.IPV6 if ":" in self.client else Family.IPV4
 
-    def packets(self) -> Iterator[tuple[str, str, tuple[tuple[str, str], ...]]]:
-        """What each packet is, its fields, and the tables and chains that it traverses."""
+    def packets(self) -> tuple[_Sent, _Sent, _Sent, _Sent]:
+        """The next packet and a new connection, each before its answer."""
         to_us = f"src={self.client} dst={self.server} proto=tcp dport={self.server_port}"
         from_us = f"src={self.server} dst={self.client} proto=tcp sport={self.server_port}"
         came, goes = (f" {way}={self.interface}" if self.interface else "" for way in ("in", "out"))
-        # nat is consulted for the first packet of a connection only.
-        followed = tuple(place for place in _IN if place[0] != "nat")
         new_port = 40_000 if self.client_port != 40_000 else 40_001
-        yield "the session", f"{to_us}{came} sport={self.client_port} state=ESTABLISHED", followed
-        yield (
-            "the answers of the session",
-            f"{from_us}{goes} dport={self.client_port} state=ESTABLISHED",
-            _OUT,
+        return (
+            _Sent("the session", f"{to_us}{came} sport={self.client_port}", "ESTABLISHED", _FOLLOWED),
+            _Sent(
+                "the answers of the session", f"{from_us}{goes} dport={self.client_port}", "ESTABLISHED", _OUT
+            ),
+            _Sent("a new connection", f"{to_us}{came} sport={new_port}", "NEW", _IN),
+            _Sent(
+                "the answers to a new connection", f"{from_us}{goes} dport={new_port}", "ESTABLISHED", _OUT
+            ),
         )
-        yield "a new connection", f"{to_us}{came} sport={new_port} state=NEW", _IN
-        yield "the answers to a new connection", f"{from_us}{goes} dport={new_port} state=ESTABLISHED", _OUT
+
+
+class _Sent(NamedTuple):
+    """A packet of a session: what it is, its fields and state, the tables and chains that it traverses."""
+
+    what: str
+    fields: str
+    state: str
+    places: _Places
+
+    @property
+    def text(self) -> str:
+        return f"{self.fields} state={self.state}"
+
+    def of_no_connection(self) -> _Sent:
+        """The packet, if conntrack has not seen both halves of its connection."""
+        return self._replace(state="INVALID")
 
 
 def session_of(environment: Mapping[str, str]) -> Session | None:
@@ -166,36 +187,28 @@ class Rules:
 
     def trace_session(self, session: Session) -> None:
         """Add the packets of *session* that would not pass to the refusals."""
-        connmarks: dict[str, int | None] = {"NEW": 0}
-        tracked: dict[str, bool] = {}
-        for what, packet, places in session.packets():
-            connection = "NEW" if "new connection" in what else "session"
-            is_answer = "answers" in what
-            if is_answer and not tracked[connection]:
-                packet = _of_no_connection(packet)  # conntrack has not seen what it answers
-            marks = {"mark": 0, "connmark": connmarks.get(connection)}
-            way = Way(packet, self.program.family, marks, "source" if is_answer else "destination")
-            self._trace(way, places, f"{what} ({packet})")
-            if is_answer and connection == "NEW" and tracked[connection] and not way.is_tracked:
-                # Nor what the client answers then.
-                self._trace_client(session)
-            connmarks[connection], tracked[connection] = way.marks["connmark"], way.is_tracked
+        packet, its_answer, first, first_answer = session.packets()
+        self._trace_connection(packet, its_answer, connmark=None)
+        came, went = self._trace_connection(first, first_answer, connmark=0)
+        if came.is_tracked and not went.is_tracked:  # conntrack has not seen what the client answers then
+            second = first._replace(what=f"{first.what}, once answered", places=_FOLLOWED)
+            self._trace(second.of_no_connection(), "destination", None)
 
-    def _trace_client(self, session: Session) -> None:
-        """The second packet of the client, in a connection of which conntrack saw its packets alone."""
-        what, packet, places = next(each for each in session.packets() if each[0] == "a new connection")
-        packet = _of_no_connection(packet)
-        way = Way(packet, self.program.family, {"mark": 0, "connmark": None}, "destination")
-        self._trace(
-            way, [place for place in places if place[0] != "nat"], f"{what}, once answered ({packet})"
-        )
+    def _trace_connection(self, request: _Sent, answer: _Sent, connmark: int | None) -> tuple[Way, Way]:
+        """The ways of a packet and of its answer; *connmark*: of the connection before, None if unknown."""
+        came = self._trace(request, "destination", connmark)
+        if not came.is_tracked:
+            answer = answer.of_no_connection()
+        return came, self._trace(answer, "source", came.marks["connmark"])
 
-    def _trace(self, way: Way, places: Iterable[tuple[str, str]], what: str) -> None:
-        for table, chain in places:
+    def _trace(self, packet: _Sent, local: str, connmark: int | None) -> Way:
+        way = Way(packet.text, self.program.family, {"mark": 0, "connmark": connmark}, local)
+        for table, chain in packet.places:
             if table == "nat" and not way.is_tracked:
                 continue
-            if not self._passes(way, table, chain, what):
+            if not self._passes(way, table, chain, f"{packet.what} ({packet.text})"):
                 break
+        return way
 
     def trace_must(self, packets: Sequence[str]) -> None:
         """Add those of *packets*, each with its chain, that would not pass to the refusals.
@@ -235,11 +248,6 @@ class Rules:
         if walk.open:
             text += f"; assumed not to hold: {', '.join(sorted(walk.open))}"
         return text
-
-
-def _of_no_connection(packet: str) -> str:
-    """The packet, which conntrack does not know as one of a connection."""
-    return re.sub(r"\bstate=\S+", "state=INVALID", packet)
 
 
 def family_of(packet: str) -> Family | None:

@@ -39,6 +39,7 @@ from .kernel import Kernel
 from .load import Change, perform
 from .prepare import Found, find, prepare
 from .recording import Ready, Recorder, differ, is_same, what_runs, what_will_run
+from .status import shown
 from .store import (
     CONFIRMED,
     FOUND,
@@ -50,8 +51,6 @@ from .store import (
     boot_id,
 )
 from .texts import Tables
-
-_SHOWN = 5  # changes of others in a warning
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +122,7 @@ def apply(request: Request, report: Report) -> Result:
 
 
 def _applied(request: Request, report: Report, session: lockout.Session | None) -> Result:
+    """`apply`, once the arguments are known to be good; the folder exists if nothing may be changed."""
     with Store.open(request.folder, create=not request.dry_run) as store:
         state = store.state()
         _check_nothing_waits(state)
@@ -340,13 +340,8 @@ def _read_again(request: Request, ready: Sequence[Ready], state: State, store: S
 def _tell_of_replaced(family: Family, changed: Sequence[str], report: Report) -> None:
     report.tell(
         f"warning: IPv{int(family)}: the rules of the kernel changed while the new ones were prepared: "
-        f"{_first(changed)}.  The new rules replace these too; hitables rollback brings them back"
+        f"{'; '.join(shown(changed))}.  The new rules replace these too; hitables rollback brings them back"
     )
-
-
-def _first(messages: Sequence[str]) -> str:
-    more = [f"… and {len(messages) - _SHOWN} more"] if len(messages) > _SHOWN else []
-    return "; ".join([*messages[:_SHOWN], *more])
 
 
 def _load(
@@ -410,12 +405,12 @@ def _load(
     if performed.added:
         report.tell(
             "warning: other programs have added rules since: they stay, and hitables status shows them: "
-            f"{_first(performed.added)}"
+            f"{'; '.join(shown(performed.added))}"
         )
     if performed.lost:
         report.tell(
             "warning: other programs changed rules while these were loaded; the new rules replace what they "
-            f"added: {_first(performed.lost)}"
+            f"added: {'; '.join(shown(performed.lost))}"
         )
     if not request.confirm and not request.check:
         return _confirm_now(store, state, guard)

@@ -242,7 +242,7 @@ def repair(store: Store) -> tuple[int, list[str]]:
     return state.confirmed, notes
 
 
-def shown(differing: list[str]) -> list[str]:
+def shown(differing: Sequence[str]) -> list[str]:
     """The first differences, and how many more there are."""
     more = [f"… and {len(differing) - _SHOWN} more"] if len(differing) > _SHOWN else []
     return [*differing[:_SHOWN], *more]

@@ -11,17 +11,18 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
+from ..analyse.mark_bits import EVERY_BIT
 from ..ir.fields import STATES, Family, Field
 from ..ir.packet import Backend, Outcome, Packet
 from ..ir.packet_text import Spelled, read_packet
 from ..ir.program import Program, Table
 from ..ir.rule import Match, Target
 from ..ir.semantics import CUT_NUMBERS, Walk, run
-from .memberships import answered
+from ..syntax.values import number
+from .kernel_answers import answered
 
 # Verdicts with which a packet goes on to where it was going.
 _PASSING = frozenset({"ACCEPT", "SNAT", "MASQUERADE"})
-ALL_BITS = 0xFFFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +109,9 @@ class Way:
     def _made(self, target: Target, name: str) -> int | None:
         made, now = target.makes, self.marks[name]
         if made is not None:
-            number = now if now is not None else None if made.keep & ALL_BITS else 0
-            return None if number is None else made.of(number) & ALL_BITS
+            if now is None and made.keep & EVERY_BIT:
+                return None
+            return made.of(now or 0) & EVERY_BIT
         if "--restore-mark" in target.words or "--save-mark" in target.words:
             other = self.marks["connmark" if name == "mark" else "mark"]
             of_packet, of_connection = (_mask(target, option) for option in ("--nfmask", "--ctmask"))
@@ -125,9 +127,8 @@ def _mask(target: Target, option: str) -> int:
     words = target.words
     for each in (option, "--mask"):
         if each in words[:-1]:
-            written = words[words.index(each) + 1]
-            return int(written, 8 if written.isdigit() and written[0] == "0" else 0)
-    return ALL_BITS
+            return number(words[words.index(each) + 1], 0, EVERY_BIT)
+    return EVERY_BIT
 
 
 def _passes(walk: Walk) -> bool:

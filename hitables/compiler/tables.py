@@ -106,9 +106,8 @@ class TableCompiler:
         self.rooms = rooms or self.rooms_kept()
         self.names = Names([chain.name for chain in table.chains])
         self.written: dict[str, tuple[Chain, list[Chain]]] = {}
-        self.no_trees: dict[
-            Hashable, tuple[int, str]
-        ] = {}  # by chains alike: their room, and why they have none
+        # By what chains alike have in common: the most room of one that got no tree, and why.
+        self.no_trees: dict[Hashable, tuple[int, str]] = {}
         self.reports: dict[str, ChainReport] = {}
         self.gone: list[Gone] = []
         self.keep = keep

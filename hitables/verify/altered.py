@@ -16,7 +16,7 @@ Users: lint.py.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from random import Random
@@ -31,7 +31,7 @@ from hitables.ir.rule import Rule
 from .deadline import Deadline
 from .encoding import Encoding
 from .exact import WHY
-from .match_box import MatchBox, PacketSet
+from .match_box import MatchBox
 from .packet_classes import PacketClass
 from .question import Question
 from .reachability import Reachability, policies_behind
@@ -61,13 +61,9 @@ class ClassProver:
 
     def inside(self, box: MatchBox, root: str) -> RegionWords | None:
         """The packets of the class that are in the box, at *root* ("": anywhere); None: there are none."""
-        inside = self.set_inside(box, root)
-        return None if inside is None else RegionWords(self.encoding, inside)
-
-    def set_inside(self, box: MatchBox, root: str) -> PacketSet | None:
-        """`inside`, as values of fields."""
         inside = box.of(self.packets, self.encoding.backend, root)
-        return None if inside is None or RegionWords(self.encoding, inside).is_empty else inside
+        region = None if inside is None else RegionWords(self.encoding, inside)
+        return None if region is None or region.is_empty else region
 
 
 @dataclass(frozen=True)
@@ -173,47 +169,51 @@ class AlteredTable:
         *box*: packets outside it are decided as before.
         *provers*: others than those in which the rules with flaws are removed.
         """
-        touched = self._reaching(at.chain.name)
         for _, of_kind in groupby(self.provers if provers is None else provers, key=_is_malformed):
             # In a small table all packets of a class are compared at once, class by class.
             for group in ([each] for each in of_kind) if self.is_small else [list(of_kind)]:
-                altered: list[ClassProver] = []
-
-                def alter(each: ClassProver, altered: list[ClassProver] = altered) -> None:
-                    check(each.prover.alter(self._both(at), alteration, touched))
-                    altered.append(each)
-
-                affected = self._first_affected(group, at.chain, box, alter)
-                for each in altered:
+                ways: dict[ClassProver, list[_Way]] = {}
+                affected = self._first_affected(group, at, alteration, box, ways)
+                for each in ways:
                     each.prover.restore()
                 if affected is not None:
                     return affected
         return None
 
     def _first_affected(
-        self, group: Iterable[ClassProver], chain: Chain, box: MatchBox, alter: Callable[[ClassProver], None]
+        self,
+        group: Iterable[ClassProver],
+        at: RuleAt,
+        alteration: Alteration,
+        box: MatchBox,
+        ways: dict[ClassProver, list[_Way]],
     ) -> PacketClass | None:
-        """The class of one of *group* in which the table differs once it is altered."""
-        ways: dict[ClassProver, list[_Way]] = {}
+        """The class of one of *group* in which the table differs once the rule is altered.
+
+        *ways*: gets the provers in which it was altered.
+        """
+        touched = self._reaching(at.chain.name)
         for each in group:
-            own = list(self._ways(each, chain, box))
+            own = list(self._ways(each, at.chain, box))
             if not own:
                 continue
-            alter(each)
+            check(each.prover.alter(self._both(at), alteration, touched))
             ways[each] = own
             tried = () if self.is_small else own
             if any(self._point_differs(way, way.region.one(self._random)) for way in tried):
                 return each.packets
-        if not self.is_small and chain.policy is None:
-            for each, own in list(ways.items()):
-                status = self._in_chain(own, chain, box)
-                if status == Status.EQUAL:
-                    del ways[each]
-                elif status == Status.DIFFER:
-                    differing = next(each.prover.mismatches()).as_entered
-                    if any(self._point_differs(way, way.region.one_in(differing)) for way in own):
-                        return each.packets
-        return next((each.packets for each, own in ways.items() if any(map(self._way_differs, own))), None)
+        undecided = dict(ways)
+        for each, own in ways.items() if not self.is_small and at.chain.policy is None else ():
+            status = self._in_chain(own, at.chain, box)
+            if status == Status.EQUAL:
+                del undecided[each]
+            elif status == Status.DIFFER:
+                differing = next(each.prover.mismatches()).as_entered
+                if any(self._point_differs(way, way.region.one_in(differing)) for way in own):
+                    return each.packets
+        return next(
+            (each.packets for each, own in undecided.items() if any(map(self._way_differs, own))), None
+        )
 
     def _ways(self, each: ClassProver, chain: Chain, box: MatchBox) -> Iterator[_Way]:
         for root in self._reach.roots_of(chain.name):

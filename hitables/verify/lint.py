@@ -220,19 +220,19 @@ class _TableLinter:
 
     # ---- why ----
 
-    def _possible(self, at: RuleAt) -> Iterator[tuple[ClassProver, PacketSet]]:
+    def _possible(self, at: RuleAt) -> Iterator[tuple[ClassProver, RegionWords]]:
         """The classes that have packets in the rule's box, and these."""
         box = self._box(at)
         for each in self.altered.provers:
             root = at.chain.name if at.chain.policy is not None else ""
-            inside = each.set_inside(box, root)
-            if inside is not None:
-                yield each, inside
+            region = each.inside(box, root)
+            if region is not None:
+                yield each, region
 
-    def _met(self, each: ClassProver, at: RuleAt, before: int, inside: PacketSet) -> list[int]:
-        """Indices of the rules of the chain that packets in *inside* may meet before the rule *before*."""
-        sets = RegionWords(each.encoding, inside).all()
-        numbers = each.prover.rules_met(self.altered.chain_numbers[at.chain.name], before, sets, MOST_MET)
+    def _met(self, each: ClassProver, at: RuleAt, before: int, region: RegionWords) -> list[int]:
+        """Indices of the rules of the chain that packets in *region* may meet before the rule *before*."""
+        chain = self.altered.chain_numbers[at.chain.name]
+        numbers = each.prover.rules_met(chain, before, region.all(), MOST_MET)
         return [number - self.first_rule[at.chain.name] for number in numbers]
 
     def _never_flaw(self, at: RuleAt) -> Flaw:
@@ -241,12 +241,12 @@ class _TableLinter:
         first = next(self._possible(at), None)
         if first is None:
             return Flaw(NEVER, self.table.name, chain, line, why="its matches exclude each other")
-        each, inside = first
-        earlier = [at.chain.rules[index] for index in self._met(each, at, at.number, inside)]
+        each, region = first
+        earlier = [at.chain.rules[index] for index in self._met(each, at, at.number, region)]
         ending = [rule for rule in earlier if self._may_decide(rule)]
         if not ending:  # a match of a chain that only logs may drop a packet
             ending = [rule for rule in earlier if rule.enters]
-        whole = [rule for rule in ending[-1:] if self._covers(rule, inside)]
+        whole = [rule for rule in ending[-1:] if self._covers(rule, region.inside)]
         covering = whole or ending
         why = "" if covering else f"no packet that reaches {chain} can match it"
         return Flaw(NEVER, self.table.name, chain, line, tuple(rule.line for rule in covering), why)
@@ -278,8 +278,8 @@ class _TableLinter:
 
     def _deciding_lines(self, at: RuleAt) -> tuple[int, ...]:
         """Lines of the later rules of its chain that decide its packets instead."""
-        for each, inside in self._possible(at):
-            later = (at.chain.rules[index] for index in self._met(each, at, NONE, inside) if index > at.index)
+        for each, region in self._possible(at):
+            later = (at.chain.rules[index] for index in self._met(each, at, NONE, region) if index > at.index)
             return tuple(rule.line for rule in later if self._may_decide(rule))
         return ()
 

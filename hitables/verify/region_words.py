@@ -3,7 +3,7 @@
 Idea: a run on one packet reads few rules, however many the set of a rule meets.  Where it shows a difference
 the set has one; where it does not, nothing is known of the set.
 
-Users: altered.py.
+Users: altered.py, lint.py.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from .match_box import PacketSet
 
 
 class RegionWords:
-    """The packets of *inside*, in the coordinates of *encoding*."""
+    """The packets *inside*, in the coordinates of *encoding*."""
 
     def __init__(self, encoding: Encoding, inside: PacketSet) -> None:
-        self._encoding, self._inside = encoding, inside
+        self._encoding, self.inside = encoding, inside
         self._ends = encoding.ends_inside(inside.box)
         self._cells = encoding.cells_of(inside.facts)
 
@@ -59,7 +59,7 @@ class RegionWords:
                 chosen = random.randint(ends[at], ends[at + 1])
             words.extend((field, 1, chosen, chosen))
         words.extend((NONE, 1, 0, 0))
-        for dim, cells in self._encoding.cells_of(self._inside.expected).items():
+        for dim, cells in self._encoding.cells_of(self.inside.expected).items():
             if not cells:
                 return None
             words.extend((dim, 1, cells[0], cells[0]))

@@ -419,6 +419,8 @@ ANSWERS_ARE_NOT_TRACKED = "*raw\n-A OUTPUT -p tcp -m tcp --sport 22 -j CT --notr
         f"{NEW_SSH} -m connlimit ! --connlimit-above 3 -j ACCEPT",
         f"{NEW_SSH} -m hashlimit --hashlimit-upto 3/min --hashlimit-name ssh -j ACCEPT",
         f"{NEW_SSH} -m hashlimit ! --hashlimit-above 3/min --hashlimit-name ssh -j ACCEPT",
+        f"{NEW_SSH} -m limit --limit 3/min -j ACCEPT",
+        f"{NEW_SSH} -m quota --quota 1000000 -j ACCEPT",
         f"{NEW_SSH} -m addrtype --dst-type LOCAL -j ACCEPT",
         f"{NEW_SSH} -m addrtype ! --dst-type MULTICAST,BROADCAST -j ACCEPT",
         f"{NEW_SSH} -m addrtype --src-type UNICAST --dst-type LOCAL -j ACCEPT",

@@ -248,75 +248,59 @@ def test_rules_that_were_as_wanted_and_change_meanwhile_are_loaded(firewall: Fir
     firewall.hitables("status")
 
 
-def apply_beside_a_late_ban(folder: str, backend: Backend, text: str) -> None:
-    """Another program bans an address when the new chains are staged, and before they are entered."""
-    flip = load._flip
-
-    def late(*arguments: Any) -> float:
-        run([f"iptables-{backend.value}", "-w", "-I", "INPUT", "-s", "203.0.113.9/32", "-j", "DROP"])
-        return flip(*arguments)
-
-    load._flip = late
-    try:
-        request = applying.Request({Family.IPV4: ("other.rules", text)}, folder, backend, confirm=0)
-        applying.apply(request, applying.Report())
-    finally:
-        load._flip = flip
+BAN = "-I INPUT -s 203.0.113.9/32 -j DROP"
 
 
-def apply_before_a_ban(folder: str, backend: Backend, text: str) -> list[str]:
-    """Another program bans an address when the new rules have just been loaded; what the user is told."""
+def apply_beside_others(
+    folder: str, backend: Backend, text: str, before: tuple[str, ...] = (), after: tuple[str, ...] = ()
+) -> list[str]:
+    """Another program performs commands of iptables when the new chains are staged, *before* they are entered for
+    the first time, or right *after*; what the user is told.
+    """
     told: list[str] = []
     flip = load._flip
 
-    def early(*arguments: Any) -> float:
+    def disturbed(*arguments: Any) -> float:
+        load._flip = flip
+        for command in before:
+            run([f"iptables-{backend.value}", "-w", *command.split()])
         seconds = flip(*arguments)
-        run([f"iptables-{backend.value}", "-w", "-I", "INPUT", "-s", "203.0.113.9/32", "-j", "DROP"])
+        for command in after:
+            run([f"iptables-{backend.value}", "-w", *command.split()])
         return seconds
 
-    load._flip = early
+    load._flip = disturbed
     request = applying.Request({Family.IPV4: ("other.rules", text)}, folder, backend, confirm=0)
     applying.apply(request, applying.Report(tell=told.append))
     return told
+
+
+def told_of(firewall: Firewall, message: str, text: str, **commands: tuple[str, ...]) -> str:
+    """The one line with *message* that the user is told by `apply_beside_others`."""
+    folder, backend = str(firewall.state), firewall.backend
+    told = firewall.namespace.call(apply_beside_others, folder, backend, text, **commands)
+    (line,) = [each for each in told if message in each]
+    return line
 
 
 def test_a_rule_that_comes_right_after_the_new_ones_stays(firewall: Firewall) -> None:
-    told = firewall.namespace.call(apply_before_a_ban, str(firewall.state), firewall.backend, filtered(2222))
+    line = told_of(firewall, "have added rules since", filtered(2222), after=(BAN,))
+    assert "table filter: -A INPUT -s 203.0.113.9/32 -j DROP" in line
     assert "203.0.113.9" in firewall.save() and "--dport 2222 " in firewall.save()
-    (message,) = [each for each in told if "have added rules since" in each]
-    assert "table filter: -A INPUT -s 203.0.113.9/32 -j DROP" in message
     assert "203.0.113.9" in firewall.hitables("status", status=1).stdout
-
-
-def apply_beside_a_flush(folder: str, backend: Backend, text: str) -> list[str]:
-    """Another program flushes one chain, and adds a rule to another, when the new rules have just been loaded."""
-    told: list[str] = []
-    flip, tool = load._flip, f"iptables-{backend.value}"
-
-    def early(*arguments: Any) -> float:
-        load._flip = flip
-        seconds = flip(*arguments)
-        run([tool, "-w", "-F", "INPUT"])
-        run([tool, "-w", "-A", "FORWARD", "-s", "203.0.113.9/32", "-j", "DROP"])
-        return seconds
-
-    load._flip = early
-    request = applying.Request({Family.IPV4: ("other.rules", text)}, folder, backend, confirm=0)
-    applying.apply(request, applying.Report(tell=told.append))
-    return told
 
 
 def test_a_rule_that_a_second_attempt_replaces_is_named(firewall: Firewall) -> None:
     text = filtered(2222).replace("COMMIT", "-A FORWARD -s 10.9.0.0/16 -j DROP\nCOMMIT")
-    told = firewall.namespace.call(apply_beside_a_flush, str(firewall.state), firewall.backend, text)
-    (message,) = [each for each in told if "the new rules replace what they added" in each]
-    assert "table filter: -A FORWARD -s 203.0.113.9/32 -j DROP" in message
+    after = "-F INPUT", BAN.replace("-I INPUT", "-A FORWARD")
+    line = told_of(firewall, "the new rules replace what they added", text, after=after)
+    assert "table filter: -A FORWARD -s 203.0.113.9/32 -j DROP" in line
     assert "203.0.113.9" not in firewall.save() and "--dport 2222 " in firewall.save()
     firewall.hitables("status")
 
 
 def test_rules_that_came_in_the_last_moment_come_back(firewall: Firewall) -> None:
-    firewall.namespace.call(apply_beside_a_late_ban, str(firewall.state), firewall.backend, filtered(2222))
+    told_of(firewall, "changed while the new ones were prepared", filtered(2222), before=(BAN,))
     assert "203.0.113.9" not in firewall.save()
     firewall.hitables("rollback")
     assert "203.0.113.9" in firewall.save() and "--dport 22 " in firewall.save()

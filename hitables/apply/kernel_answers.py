@@ -17,16 +17,16 @@ from ..ir.packet_text import PROTOCOLS
 from ..ir.rule import Match
 
 _TYPE = re.compile(r"^Type: (\S+)$", re.MULTILINE)
-# By match with a memory: options with which it holds for a first packet, and those with which it does not.
-_FRESH: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "limit": (("",), ()),
-    "quota": (("",), ()),
-    "hashlimit": (("--hashlimit-upto", "--hashlimit"), ("--hashlimit-above",)),
-    "connlimit": (("--connlimit-upto",), ("--connlimit-above",)),
-    "recent": (("--set",), ("--rcheck", "--update", "--remove")),
+# By match with a memory: whether it holds for the first packet that asks it, by the option that it has.
+_FRESH: dict[str, dict[str, bool]] = {
+    "limit": {"--limit": True},
+    "quota": {"--quota": True},
+    "hashlimit": {"--hashlimit-upto": True, "--hashlimit": True, "--hashlimit-above": False},
+    "connlimit": {"--connlimit-upto": True, "--connlimit-above": False},
+    "recent": {"--set": True, "--rcheck": False, "--update": False, "--remove": False},
 }
-# What the address of a session is besides LOCAL here, and UNICAST there.
-_TYPES = ("UNICAST", "LOCAL", "BROADCAST", "ANYCAST", "MULTICAST")
+# The types of addresses that a session is known to have, or not to have.
+_TYPES = frozenset({"UNICAST", "LOCAL", "BROADCAST", "ANYCAST", "MULTICAST"})
 _PROTOCOL_NAMES = {number: name for name, number in reversed(PROTOCOLS.items())}
 
 
@@ -56,15 +56,10 @@ def answered(packet: Packet, family: Family, local: str = "") -> Packet:
 
 def of_fresh_memory(match: Match) -> bool | None:
     """Whether a match with a memory holds for the first packet that asks it; None: it is of another kind."""
-    holds, fails = _FRESH.get(match.name, ((), ()))
-    for answer, options in ((True, holds), (False, fails)):
-        for option in options:
-            if not option:
-                return answer
-            if option in match.words:
-                at = match.words.index(option)
-                return answer != (at > 0 and match.words[at - 1] == "!")
-    return None
+    for option, holds in _FRESH.get(match.name, {}).items():
+        if option in match.words:
+            return holds != _is_inverted(match, option)
+    return True if match.name == "limit" else None  # its rate may be left out
 
 
 def is_of_type(match: Match, local: str) -> bool | None:
@@ -72,23 +67,27 @@ def is_of_type(match: Match, local: str) -> bool | None:
 
     The *local* address is of type LOCAL, the other one UNICAST, and the packet was sent to one host.
     """
-    words, answers = match.words, []
     if match.name == "pkttype":
-        kinds = {"--pkt-type": "unicast"}
+        types = {"--pkt-type": {"UNICAST", "HOST"}}
     elif local:
         own, other = ("--src-type", "--dst-type") if local == "source" else ("--dst-type", "--src-type")
-        kinds = {own: "LOCAL", other: "UNICAST"}
+        types = {own: {"LOCAL"}, other: {"UNICAST"}}
     else:
         return None
-    for at, word in enumerate(words[:-1]):
-        if word.startswith("--limit-"):
-            return None
-        if word in kinds:
-            asked = [each.strip() for each in words[at + 1].split(",")]
-            if match.name == "addrtype" and not set(asked) <= set(_TYPES):
+    answers = []
+    for option, own_types in types.items():
+        if option in match.words:
+            asked = set(match.words[match.words.index(option) + 1].upper().split(","))
+            if match.name == "addrtype" and not asked <= _TYPES:
                 return None
-            answers.append((kinds[word] in asked) != (at > 0 and words[at - 1] == "!"))
-    return all(answers) if answers else None
+            answers.append(bool(asked & own_types) != _is_inverted(match, option))
+    # The type by an interface is another question.
+    return None if any(word.startswith("--limit-") for word in match.words) else all(answers)
+
+
+def _is_inverted(match: Match, option: str) -> bool:
+    at = match.words.index(option)
+    return at > 0 and match.words[at - 1] == "!"
 
 
 def is_member(match: Match, packet: Packet, family: Family) -> bool | None:
@@ -104,8 +103,7 @@ def is_member(match: Match, packet: Packet, family: Family) -> bool | None:
     tested = subprocess.run(["ipset", "test", name, element], capture_output=True, text=True, check=False)
     if "is in set" not in tested.stderr and "is NOT in set" not in tested.stderr:
         return None
-    inverted = at > 0 and words[at - 1] == "!"
-    return (tested.returncode == 0) != inverted
+    return (tested.returncode == 0) != _is_inverted(match, "--match-set")
 
 
 def _element(name: str, directions: list[str], packet: Packet, family: Family) -> str | None:
