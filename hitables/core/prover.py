@@ -178,20 +178,24 @@ class Mismatch(NamedTuple):
     """One region in which two chains differ.
 
     rules      rule of each program at which they part; None: the end of the chain
-    extra      rule of each program that had an effect in that program only, before; None: none had
-    same_rest  what follows those effects is the same
+    extra      rule of each program that had an effect, or asked a memory, in that program only, before; None:
+               none had
+    verdicts   number of the verdict of each program; None: not known, as the run was to find one difference,
+               or what follows the rules of *extra* is the same
     sets       by dimension and number of writes before: low, high, low, high, ... as coordinates; facts that
                may hold or not are left out
     made       by dimension and number of writes before: the effect that made known values of it then
     answers    key of each match with memory that was asked so far, and whether it held
+    asked_by   of each: the program that asked it, 0 or 1; None: both did
     """
 
     rules: tuple[int | None, int | None]
     extra: tuple[int | None, int | None]
-    same_rest: bool
+    verdicts: tuple[int | None, int | None]
     sets: dict[tuple[int, int], tuple[int, ...]]
     made: dict[tuple[int, int], int]
     answers: tuple[tuple[int, bool], ...]
+    asked_by: tuple[int | None, ...]
 
     @property
     def as_entered(self) -> dict[int, tuple[int, ...]]:
@@ -354,16 +358,19 @@ def _pointers(arrays: MatchArrays | ChainArrays | EffectArrays | Order) -> dict[
     }
 
 
+_ASKED_BY = (None, 0, 1)  # by enum asked
+
+
 def _mismatch(words: list[int], known: dict[tuple[int, ...], tuple[int, ...]]) -> Mismatch:
-    """A record: its length, four rules, a flag, sets, answers.
+    """A record: its length, four rules, two verdicts, sets, answers.
 
     *known*: the ends of sets that earlier records have, as most have the same few.
     """
-    rules = [None if word == NONE else word for word in words[1:5]]
+    given = [None if word == NONE else word for word in words[1:7]]
     sets: dict[tuple[int, int], tuple[int, ...]] = {}
     made: dict[tuple[int, int], int] = {}
-    here = 7
-    for _ in range(words[6]):
+    here = 8
+    for _ in range(words[7]):
         dim, epoch, effect, pairs = words[here : here + 4]
         ends = tuple(words[here + 4 : here + 4 + 2 * pairs])
         sets[dim, epoch] = known.setdefault(ends, ends)
@@ -371,6 +378,10 @@ def _mismatch(words: list[int], known: dict[tuple[int, ...], tuple[int, ...]]) -
             made[dim, epoch] = effect
         here += 4 + 2 * pairs
     events = words[here + 1 : here + 1 + 2 * words[here]]
-    # An event is a key and a bit: whether the memory is the rule's own.
-    answers = tuple((events[i] >> 1, bool(events[i + 1])) for i in range(0, len(events), 2))
-    return Mismatch((rules[0], rules[1]), (rules[2], rules[3]), bool(words[5]), sets, made, answers)
+    # An event is a key and a bit: whether the memory is the rule's own; an answer is a bit and who asked.
+    keys, given_answers = events[::2], events[1::2]
+    answers = tuple((key >> 1, bool(answer & 1)) for key, answer in zip(keys, given_answers, strict=True))
+    asked_by = tuple(_ASKED_BY[answer >> 1] for answer in given_answers)
+    return Mismatch(
+        (given[0], given[1]), (given[2], given[3]), (given[4], given[5]), sets, made, answers, asked_by
+    )

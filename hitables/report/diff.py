@@ -2,31 +2,39 @@
 
 The changes (regions of headers) that the same lines decide form a `Group`, and each group becomes one
 finding.  The text describes a group by its largest regions; it lists fragments and broken headers separately
-only where they are not treated like whole packets.
+only where they are not treated like whole packets.  Where there are more groups than it may list, it joins
+those that differ in one line alone.  Changed verdicts come first.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..ir.fields import Family
 from ..ir.packet import Backend
 from ..ir.program import Program
-from ..verify.diff import BROKEN, FRAGMENTS, WHOLE, Change, Changes, RegionOutcome
+from ..verify.diff import ASKS, BROKEN, FRAGMENTS, WHOLE, Change, Changes, RegionOutcome
 from ..verify.question import KERNEL_POLICY, Undecided
 from .finding import Case, Finding, Report, SourceLine
 from .region_text import describe
+from .words import counted
 
+AT_END = ("returns", KERNEL_POLICY)  # the verdicts of the ends of chains that are no policies
 _KINDS = {WHOLE: "", FRAGMENTS: "later fragments, ", BROKEN: "packets with broken headers, "}
 
 
 REGIONS = 3  # of one group that the text describes
+LINES = 3  # that the text names of those which decide the packets of one group
 
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Changes of one chain and one kind of packets that the same lines decide; the largest region first."""
+    """Changes of one chain and one kind of packets that the same lines decide; the largest region first.
+
+    before, after  what the two rule sets do, of a joined group in its first region
+    """
 
     table: str
     chain: str
@@ -43,13 +51,30 @@ class Group:
     def headers(self) -> int:
         return sum(change.headers for change in self.regions)
 
+    @property
+    def changes_verdict(self) -> bool:
+        return self.before.verdict != self.after.verdict
+
+    @property
+    def lines(self) -> tuple[list[int], list[int]]:
+        """The lines that decide in each rule set; 0: the policy."""
+        before = {change.before.line for change in self.regions}
+        after = {change.after.line for change in self.regions}
+        return sorted(before), sorted(after)
+
 
 def show(changes: Changes, names: tuple[str, str], limit: int | None, rest: str = "--limit") -> str:
-    """An entry for each group, the one of most headers first; the groups beyond *limit* are only counted.
+    """An entry for each group, changed verdicts first, then that of most headers; the groups beyond *limit*
+    are only counted.
 
     *rest*: how the user lists those
     """
-    groups, also = _without_repetition(_groups(changes.regions), changes.family)
+    every = _groups(changes.regions)
+    groups, also = _without_repetition(every, changes.family)
+    for key in (_but_line_before, _but_line_after):
+        if limit is not None and len(groups) > limit:
+            every = _joined(every, key)
+            groups, also = _without_repetition(every, changes.family)
     shown = groups[:limit]
     lines: list[str] = []
     place: tuple[str, str] | None = None
@@ -59,12 +84,11 @@ def show(changes: Changes, names: tuple[str, str], limit: int | None, rest: str 
             lines.append(f"table {group.table}, chain {group.chain}:")
         lines += [f"  {what(change, changes.family)}" for change in group.regions[:REGIONS]]
         if len(group.regions) > REGIONS:
-            lines.append(f"  … and {len(group.regions) - REGIONS} smaller regions")
-        count = f"{_count(group.headers)} headers{_backend(group.regions[0])}"
-        kinds = "".join(f"; also {kind}" for kind in also[group])
-        lines.append(f"    {_treatment(group.before, group.after)}  ({count}{kinds})")
+            lines.append(f"  … and {counted(len(group.regions) - REGIONS, 'smaller region')}")
+        notes = "; ".join([*_backend(group.regions[0]), *(f"also {kind}" for kind in also[group])])
+        lines.append(f"    {_treatment(group)}" + (f"  ({notes})" if notes else ""))
     if len(shown) < len(groups):
-        lines.append(f"… and {len(groups) - len(shown)} more changes ({rest})")
+        lines.append(f"… and {counted(len(groups) - len(shown), 'more change')} ({rest})")
     if changes.cut_off:
         lines.append("There are more differences than can be listed; these are some of them.")
     lines += [_trouble(each) for each in changes.undecided]
@@ -74,14 +98,45 @@ def show(changes: Changes, names: tuple[str, str], limit: int | None, rest: str 
 
 
 def _groups(changes: list[Change]) -> list[Group]:
-    """Groups of whole packets first, then of fragments and broken headers; in each kind by headers."""
+    """Groups of whole packets first, then of fragments and broken headers; in each kind changed verdicts
+    first, then by headers.
+    """
     regions: dict[tuple[str, str, str, RegionOutcome, RegionOutcome], list[Change]] = {}
     for change in changes:
         key = change.table, change.chain, change.packets, change.before, change.after
         regions.setdefault(key, []).append(change)
     groups = [Group(*key, tuple(of_key)) for key, of_key in regions.items()]
-    order = [WHOLE, FRAGMENTS, BROKEN]
-    return sorted(groups, key=lambda group: (order.index(group.packets), -group.headers))
+    return _in_order(groups)
+
+
+def _in_order(groups: list[Group]) -> list[Group]:
+    kinds = [WHOLE, FRAGMENTS, BROKEN]
+    return sorted(
+        groups, key=lambda group: (kinds.index(group.packets), not group.changes_verdict, -group.headers)
+    )
+
+
+def _but_line_before(group: Group) -> object:
+    """All of a group but the line that decided its packets."""
+    return group.place, group.packets, replace(group.before, line=0), group.after
+
+
+def _but_line_after(group: Group) -> object:
+    """All of a group but the lines that decide its packets."""
+    return group.place, group.packets, replace(group.before, line=0), replace(group.after, line=0)
+
+
+def _joined(groups: list[Group], key: Callable[[Group], object]) -> list[Group]:
+    """Groups of one key as one; of those that change no verdict, each stays as it is."""
+    joined: dict[object, Group] = {}
+    for group in groups:
+        own = key(group) if group.changes_verdict else group
+        first = joined.get(own)
+        if first is not None:
+            regions = sorted((*first.regions, *group.regions), key=lambda change: -change.headers)
+            group = replace(first, regions=tuple(regions))
+        joined[own] = group
+    return _in_order(list(joined.values()))
 
 
 def _without_repetition(groups: list[Group], family: Family) -> tuple[list[Group], dict[Group, list[str]]]:
@@ -116,39 +171,40 @@ def what(change: Change, family: Family) -> str:
     return words
 
 
-def _treatment(before: RegionOutcome, after: RegionOutcome) -> str:
+def _treatment(group: Group) -> str:
     """How the two rule sets treat a region: verdicts, then the effects of one of them alone."""
+    before, after = group.before, group.after
+    asked = {f"{ASKS}{key}" for change in group.regions for key, _ in change.asked}
     parts = []
-    if before.verdict != after.verdict:
-        parts.append(f"was {_verdict(before)}, now {_verdict(after)}")
-    elif before.verdict is not None:
-        now = "as before" if _line(before) == _line(after) and not before.line else f"now {_line(after)}"
-        parts.append(f"{_verdict(before)}, {now}")
-    parts += [f"no longer {effect}{_at(line)}" for effect, line in before.effects]
-    parts += [f"now also {effect}{_at(line)}" for effect, line in after.effects]
+    if group.changes_verdict:
+        was, now = (_decided(each, lines) for each, lines in zip((before, after), group.lines, strict=True))
+        parts.append(f"was {was}, now {now}")
+    for words, outcome in (("no longer", before), ("now also", after)):
+        for effect, line in outcome.effects:
+            if not (group.changes_verdict and effect in asked):  # which the packets are told by
+                parts.append(f"{words} {effect}{_at(line)}")
     return "; ".join(parts)
 
 
-def _verdict(outcome: RegionOutcome) -> str:
-    return f"{outcome.verdict} {_line(outcome)}"
+def _decided(outcome: RegionOutcome, lines: list[int]) -> str:
+    named = [str(line) for line in lines if line]
+    at_end = [] if all(lines) else ["at the end" if outcome.verdict in AT_END else "by policy"]
+    rest = [f"{len(named) - LINES} more"] if len(named) > LINES + 1 else []
+    named = named[:LINES] if rest else named
+    by_lines = [f"by line{'s' * (len(named) > 1)} {_listed([*named, *rest])}"] if named else []
+    return f"{outcome.verdict} {_listed([*by_lines, *at_end])}"
 
 
-def _line(outcome: RegionOutcome) -> str:
-    if outcome.line:
-        return f"by line {outcome.line}"
-    return "at the end" if outcome.verdict in ("returns", KERNEL_POLICY) else "by policy"
+def _listed(words: list[str]) -> str:
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def _at(line: int) -> str:
     return f" (line {line})" if line else ""
 
 
-def _count(number: int) -> str:
-    return f"{number:,}" if number < 10**7 else f"{number:.1e}"
-
-
-def _backend(change: Change) -> str:
-    return "" if set(change.backends) == set(Backend) else f", {change.backends[0].value} only"
+def _backend(change: Change) -> list[str]:
+    return [] if set(change.backends) == set(Backend) else [f"{change.backends[0].value} only"]
 
 
 def report(changes: Changes, before: Program, after: Program, limit: int | None, seconds: float) -> Report:
@@ -172,9 +228,9 @@ def findings(changes: Changes, names: tuple[str, str]) -> list[Finding]:
 
 def _finding(group: Group, family: Family, names: tuple[str, str]) -> Finding:
     regions = [what(change, family) for change in group.regions[:REGIONS]]
-    treatment = _treatment(group.before, group.after)
+    treatment = _treatment(group)
     return Finding(
-        "different-verdict" if group.before.verdict != group.after.verdict else "different-effects",
+        "different-verdict" if group.changes_verdict else "different-effects",
         "warning",
         f"table {group.table}, chain {group.chain}: {regions[0]}: {treatment}",
         (_place(names[1], group.after, "after"), _place(names[0], group.before, "before")),

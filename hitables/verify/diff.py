@@ -33,7 +33,6 @@ from hitables.ir.program import Program
 from hitables.ir.rule import Kind, Role, Rule
 from hitables.ir.semantics import Walk
 
-from .encoding import RuleRef
 from .exact import Comparison, Region, Tell, comparisons
 from .join_boxes import Box, join
 from .packet_classes import PacketClass
@@ -44,6 +43,7 @@ from .rules_for_packet import LongChains
 MOST = 4_000
 
 WHOLE, FRAGMENTS, BROKEN = "whole", "later fragments", "broken headers"
+ASKS = "evaluates "  # the effect of a match with memory or chance, before its key
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,8 @@ def _explanation(region: Region) -> tuple[object, ...]:
     """All of a region but its packets as they enter: regions with one explanation may be joined."""
     after_writes = tuple(sorted((at, ends) for at, ends in region.sets.items() if at[1]))
     rules = (None if ref is None else (ref.chain, ref.index) for ref in (*region.rules, *region.extra))
-    return _kind(region.packets), *rules, region.same_rest, region.answers, after_writes
+    asked = region.answers, region.asked_by
+    return _kind(region.packets), *rules, *region.verdicts, *asked, after_writes
 
 
 def joined(comparison: Comparison, regions: list[Region], tables: Sequence[LongChains]) -> Iterator[Change]:
@@ -184,11 +185,7 @@ def joined(comparison: Comparison, regions: list[Region], tables: Sequence[LongC
     *tables*: those of the comparison.
     """
     first = regions[0]
-    packet = comparison.draft(first).packet()
-    walks = [
-        semantics.run(table.of(packet), comparison.chain, packet, comparison.backend) for table in tables
-    ]
-    outcomes = [_outcome(walk, first, side) for side, walk in enumerate(walks)]
+    outcomes = [_outcome(comparison, first, side, tables[side]) for side in (0, 1)]
     for area in areas(comparison, regions):
         yield Change(
             comparison.table,
@@ -236,34 +233,26 @@ def areas(comparison: Comparison, regions: list[Region]) -> Iterator[Area]:
 # ---- what each program does ----
 
 
-def _outcome(walk: Walk, region: Region, side: int) -> RegionOutcome:
-    effects: tuple[tuple[str, int], ...] = ()
-    extra = region.extra[side]
-    if extra is not None:
-        effects = ((_effect(extra.rule), extra.rule.line),)
-    if region.same_rest:
+def _outcome(comparison: Comparison, region: Region, side: int, chains: LongChains) -> RegionOutcome:
+    extra, verdict = region.extra[side], region.verdicts[side]
+    effects = () if extra is None else ((_effect(extra.rule), extra.rule.line),)
+    if verdict is None:
         return RegionOutcome(None, 0, effects)
-    parting = region.rules[side]
-    if parting is not None and not effects:
-        asked, target = _asked_at(parting, walk), parting.rule.target
-        if asked is not None:
-            effects = ((f"asks {asked}", parting.rule.line),)
-        elif target is not None and target.kind is Kind.VERDICT and not target.is_final:
-            effects = ((_effect(parting.rule), parting.rule.line),)
-    return RegionOutcome(walk.verdict, _deciding_line(walk), effects)
+    packet = comparison.draft(region, side).packet()
+    walk = semantics.run(chains.of(packet), comparison.chain, packet, comparison.backend)
+    if walk.verdict == verdict:
+        return RegionOutcome(verdict, _deciding_line(walk), effects)
+    decider = region.rules[side]  # where values are written that no packet shows
+    return RegionOutcome(verdict, 0 if decider is None else decider.rule.line, effects)
 
 
 def _effect(rule: Rule) -> str:
-    return "counts" if rule.target is None else rule.target.key
-
-
-def _asked_at(ref: RuleRef, walk: Walk) -> str | None:
-    """The match with memory that the walk evaluated in the rule *ref*."""
-    for step in walk.steps:
-        if step.chain == ref.chain and step.rule is ref.rule:
-            asked = [match.key for match in step.rule.matches if match.role in (Role.NAMED, Role.ONCE)]
-            return asked[0] if asked else None
-    return None
+    """What a rule does to the packets that it does not decide."""
+    target = rule.target
+    if target is not None and target.kind is Kind.VERDICT and not target.is_final:
+        return target.key
+    asked = [match.key for match in rule.matches if match.role in (Role.NAMED, Role.ONCE)]
+    return f"{ASKS}{asked[0]}" if asked else "counts"
 
 
 def _deciding_line(walk: Walk) -> int:

@@ -122,6 +122,10 @@ class Encoding:
         """The verdict of packets that a policy decides; None: they return."""
         return self._verdicts(policy or RETURNS)
 
+    def verdict(self, number: int | None) -> str | None:
+        """The verdict that has this number."""
+        return None if number is None else self._verdicts.keys[number]
+
     def chain_name(self, number: int) -> str:
         return self._chains[number].name
 
@@ -360,6 +364,10 @@ class _Numbers:
 
     def __call__(self, key: Any) -> int:
         return self.of.setdefault(key, len(self.of))
+
+    @property
+    def keys(self) -> list[Any]:
+        return list(self.of)
 
 
 def _starts(counts: Ints) -> U32:

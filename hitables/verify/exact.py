@@ -124,9 +124,10 @@ class Region:
     sets       by dimension and number of writes before: low, high, low, high, ... as coordinates; attributes
                that may have any value are left out, and those that follow from their values before
     answers    keys of the matches with memory that were asked so far, and whether they held
+    asked_by   of each: the program that asked it, 0 or 1; None: both did
     rules      the rules at which the two programs part; None: the end of the chain
-    extra      rules that had an effect in one program only, before that; None: none had
-    same_rest  what follows those effects is the same
+    extra      rules that had an effect, or asked a memory, in one program only, before that; None: none had
+    verdicts   of the two programs; None: not known, or what follows the rules of *extra* is the same
     """
 
     packets: PacketClass
@@ -134,7 +135,8 @@ class Region:
     answers: tuple[tuple[str, bool], ...]
     rules: tuple[RuleRef | None, RuleRef | None]
     extra: tuple[RuleRef | None, RuleRef | None] = (None, None)
-    same_rest: bool = False
+    verdicts: tuple[str | None, str | None] = (None, None)
+    asked_by: tuple[int | None, ...] = ()
 
 
 class TableProver:
@@ -195,12 +197,13 @@ class TableProver:
 
     def _regions(self, packets: PacketClass) -> Iterator[Region]:
         """What the last run recorded."""
-        keys, rule = self.encoding.matches.keys, self.encoding.rule
+        keys, rule, verdict = self.encoding.matches.keys, self.encoding.rule, self.encoding.verdict
         for mismatch in self.prover.mismatches():
             answers = tuple((keys[key], held) for key, held in mismatch.answers)
             rules = rule(mismatch.rules[0]), rule(mismatch.rules[1])
             extra = rule(mismatch.extra[0]), rule(mismatch.extra[1])
-            yield Region(packets, self._given(mismatch), answers, rules, extra, mismatch.same_rest)
+            verdicts = verdict(mismatch.verdicts[0]), verdict(mismatch.verdicts[1])
+            yield Region(packets, self._given(mismatch), answers, rules, extra, verdicts, mismatch.asked_by)
 
     def _given(self, mismatch: Mismatch) -> dict[tuple[int, int], Ends]:
         """The sets of a mismatch, of which those that effects make of others are told by these."""
@@ -363,8 +366,8 @@ class Comparison:
 
     # ---- a region as a packet ----
 
-    def draft(self, region: Region) -> Draft:
-        """The plainest packet of a region."""
+    def draft(self, region: Region, side: int | None = None) -> Draft:
+        """The plainest packet of a region, with the answers that the program *side* gets (None: both)."""
         encoding, family, packets = self.tables.encoding, self.tables.family, region.packets
         plain = ordinary(family, self.chain)
         fields: dict[tuple[Field, int], tuple[Values, bool]] = {}
@@ -377,7 +380,9 @@ class Comparison:
             else:
                 fields[Field(dim), epoch] = coordinates[Field(dim)].values(ends)
         values, rewrites = choose(fields, plain, packets.cut_short)
-        outcomes = {(key, at): Outcome.YES for at, (key, held) in enumerate(region.answers) if held}
+        answers = zip(region.answers, region.asked_by, strict=True)
+        given = (answer for answer, by in answers if by in (None, side))
+        outcomes = {(key, at): Outcome.YES for at, (key, held) in enumerate(given) if held}
         return Draft(
             family,
             values,

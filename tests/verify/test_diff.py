@@ -51,7 +51,7 @@ def test_a_changed_verdict_is_shown_with_both_lines() -> None:
     assert text.splitlines()[:3] == [
         "table filter, chain INPUT:",
         "  tcp to 10.1.0.0/16 port 22",
-        "    was ACCEPT by line 3, now DROP by line 3  (1.8e+19 headers)",
+        "    was ACCEPT by line 3, now DROP by line 3",
     ]
 
 
@@ -95,10 +95,34 @@ def test_what_one_program_writes_is_shown(one: str, other: str) -> None:
 
 
 def test_the_largest_region_is_first_and_the_rest_is_counted() -> None:
-    before = "-A INPUT -s 10.0.0.0/24 -j DROP\n-A INPUT -s 11.0.0.0/8 -j DROP\n"
+    before = "-A INPUT -s 10.0.0.0/24 -j REJECT\n-A INPUT -s 11.0.0.0/8 -j DROP\n"
     text = shown(before, "", limit=1)
     assert "any protocol from 11.0.0.0/8" in text and "10.0.0.0/24" not in text
-    assert "more changes (--limit)" in text
+    assert "… and 1 more change (--limit)" in text
+
+
+def test_changes_that_differ_in_one_line_are_joined_where_there_are_many() -> None:
+    before = "".join(f"-A INPUT -s 10.0.{at}.0/24 -j DROP\n" for at in range(0, 40, 2))
+    assert len(shown(before, "", limit=20).splitlines()) == 41
+    joined = shown(before, "", limit=19).splitlines()
+    assert (
+        joined[-1]
+        == "    was DROP by lines 3, 4, 5 and 17 more, now ACCEPT by policy  (also later fragments)"
+    )
+    assert joined[-2] == "  … and 17 smaller regions" and len(joined) == 6
+
+
+def test_changed_verdicts_come_first() -> None:
+    log = "-A INPUT -j LOG\n"
+    text = shown("-A INPUT -s 10.0.0.1 -j DROP\n", log + "-A INPUT -s 10.0.0.2 -j DROP\n").splitlines()
+    assert text[1:5] == [
+        "  any protocol from 10.0.0.1",
+        "    was DROP by line 3, now ACCEPT by policy; now also LOG --log-level 4 (line 3)"
+        "  (also later fragments)",
+        "  any protocol from 10.0.0.2",
+        "    was ACCEPT by policy, now DROP by line 4; now also LOG --log-level 4 (line 3)"
+        "  (also later fragments)",
+    ]
 
 
 @pytest.mark.parametrize(("policy", "count"), [("ACCEPT", 0), ("DROP", 1)])

@@ -82,15 +82,15 @@ static bool regrow_table(struct residual *r)
     return true;
 }
 
-/* The dimensions that a test, or the tests of which one must hold, read. */
-static uint64_t dims_of(const struct residual *r, uint32_t test)
+/* Note the dimensions, and their states, that a test, or the tests of which one must hold, read. */
+static void note_reads(const struct residual *r, uint32_t test, struct guarded_action *guarded)
 {
-    if (!(test & EITHER))
-        return dim_bit(r->in.test_dim[test]);
-    uint64_t dims = 0;
-    for (uint32_t at = test & ~EITHER, k = r->in.code[2 * at + 1]; k; k--)
-        dims |= dim_bit(r->in.test_dim[r->in.code[2 * (at + k) + 1]]);
-    return dims;
+    uint32_t at = test & ~EITHER, count = test & EITHER ? r->in.code[2 * at + 1] : 1;
+    for (uint32_t k = 1; k <= count; k++) {
+        uint32_t dim = r->in.test_dim[test & EITHER ? r->in.code[2 * (at + k) + 1] : test];
+        guarded->dims |= dim_bit(dim);
+        guarded->reads |= r->in.dim_states[dim];
+    }
 }
 
 /* The number of a segment with these tests (sorted, each once). */
@@ -115,8 +115,9 @@ static uint32_t guarded_number(struct residual *r, const uint32_t *tests, uint32
     }
     r->test_count += n;
     guarded.dims = 0;
+    guarded.reads = guarded.next == NONE ? 0 : r->guarded[guarded.next].reads;
     for (uint32_t t = 0; t < n; t++)
-        guarded.dims |= dims_of(r, tests[t]);
+        note_reads(r, tests[t], &guarded);
     r->guarded[r->guarded_count] = guarded;
     return r->guarded_table[at] = (uint32_t)r->guarded_count++;
 }
@@ -337,20 +338,33 @@ static bool ends_surely(const struct residual *r, uint32_t chain)
     return false;
 }
 
+/* Note what a rule of the chain may do, and read, itself or in the chain that it enters. */
+static void note_rule(struct residual *r, uint32_t chain, uint32_t rule)
+{
+    const uint32_t *action = r->in.rule_action + 3 * (size_t)rule;
+    const struct guarded_action *guarded = &r->guarded[r->rule_guarded[rule]];
+    r->chain_once[chain] |= guarded->once != 0;
+    r->chain_acts[chain] |= guarded->kind == ACTION_EFFECT || guarded->kind == ACTION_EVENT;
+    r->chain_reads[chain] |= guarded->reads;
+    if (action[0] != PROVE_JUMP && action[0] != PROVE_GOTO)
+        return;
+    bool known = r->chain_state[action[1]] == LOW_DONE;
+    r->chain_once[chain] |= r->chain_once[action[1]];
+    r->chain_acts[chain] |= !known || r->chain_acts[action[1]];
+    r->chain_reads[chain] |= known ? r->chain_reads[action[1]] : UINT32_MAX;
+}
+
 /* Read the rules of one chain; canon of the chains that it enters must be known by now. */
 void residual_lower(struct residual *r, uint32_t chain)
 {
-    r->chain_once[chain] = 0;
+    r->chain_once[chain] = r->chain_acts[chain] = 0;
+    r->chain_reads[chain] = 0;
     for (uint32_t rule = r->in.chain_start[chain]; rule < r->in.chain_end[chain] && !r->failed; rule++) {
         if (!r->rule_read[rule])
             lower_rule(r, rule);
         r->rule_read[rule] = !r->failed;
-        const uint32_t *action = r->in.rule_action + 3 * (size_t)rule;
-        if (r->failed || r->rule_guarded[rule] == NONE)
-            continue;
-        r->chain_once[chain] |= r->guarded[r->rule_guarded[rule]].once != 0;
-        if (action[0] == PROVE_JUMP || action[0] == PROVE_GOTO)
-            r->chain_once[chain] |= r->chain_once[action[1]];
+        if (!r->failed && r->rule_guarded[rule] != NONE)
+            note_rule(r, chain, rule);
     }
     r->chain_ends[chain] = !r->failed && ends_surely(r, chain);
     r->chain_state[chain] = LOW_DONE;

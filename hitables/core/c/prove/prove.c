@@ -13,21 +13,7 @@
 
 #include <string.h>
 
-enum {
-    CLOCK_EVERY = 64, /* steps between looks at the clock */
-    LOOK_AHEAD = 64,  /* items */
-};
-
-/* ---- regions ---- */
-
-static void put_back(struct prover *p, size_t log_n)
-{
-    while (p->log_n > log_n) {
-        const struct past_set *past = &p->log[--p->log_n];
-        p->r.region[past->dim] = past->set;
-        p->epoch[past->dim] = past->epoch;
-    }
-}
+enum { LOOK_AHEAD = 64 }; /* items */
 
 /* ---- rules with a memory of their own ---- */
 
@@ -94,16 +80,31 @@ static bool put_set(struct prover *p, const struct past_set *past)
     return put_words(p, head, 4) && put_words(p, past->set->ends, 2 * (size_t)past->set->n);
 }
 
-/* Append a record: length, rule of a, rule of b (NONE: the end of the list), rules of a and of b whose
- * effect happened in one program alone (NONE: none), whether the rest is the same, number of sets, sets
+static uint32_t rule_at(const struct residual_list *list, size_t at)
+{
+    return at < list->n ? list->v[at].rule : NONE;
+}
+
+static uint32_t verdict_at(const struct prover *p, const struct residual_list *list, size_t at)
+{
+    if (at >= list->n)
+        return list->end;
+    const struct guarded_action *guarded = prover_at(p, list, at);
+    return !list->v[at].open && guarded->kind == ACTION_VERDICT ? guarded->arg : NONE;
+}
+
+/* Append a record: length, rule of a, rule of b (NONE: the end of the list), rules of a and of b that acted
+ * in one program alone (NONE: none), the verdicts of a and of b (NONE: not known, or what follows those rules
+ * is the same), number of sets, sets
  * (dim, epoch, effect that made known values of it then or NONE, n, low, high, ...; attributes that may have
  * any value are left out), number of evaluations,
- * (key << 1 | memory of the rule itself, answer)... */
-static enum prove_status record(struct prover *p, uint32_t rule_a, uint32_t rule_b, bool same_rest)
+ * (key << 1 | memory of the rule itself, answer | enum asked << 1)... */
+static enum prove_status record(struct prover *p, uint32_t rule_a, uint32_t rule_b, uint32_t verdict_a,
+                                uint32_t verdict_b)
 {
     size_t start = p->differences_n;
     uint32_t head[] = {
-        0, rule_a, rule_b, p->parted_a, p->parted_b, same_rest, 0,
+        0, rule_a, rule_b, p->parted_a, p->parted_b, verdict_a, verdict_b, 0,
     };
     bool fine = put_words(p, head, sizeof head / sizeof *head);
     p->sets_at = p->differences_n - 1;
@@ -123,52 +124,14 @@ static enum prove_status record(struct prover *p, uint32_t rule_a, uint32_t rule
 
 /* ---- the search ---- */
 
-static uint32_t rule_at(const struct residual_list *list, size_t at)
-{
-    return at < list->n ? list->v[at].rule : NONE;
-}
-
-static const struct guarded_action *guarded_at(const struct prover *p, const struct residual_list *list,
-                                               size_t at)
-{
-    return at < list->n ? &p->r.guarded[list->v[at].guarded] : NULL;
-}
-
-static bool is_late(const struct prover *p)
-{
-    return (p->deadline > 0 && prover_clock() > p->deadline) ||
-           (p->processor_deadline > 0 && prover_processor_clock() > p->processor_deadline);
-}
-
-static enum prove_status out_of_budget(struct prover *p, int deep)
-{
-    if ((p->end && p->steps > p->end) || (p->items_end && p->items > p->items_end))
-        return PROVE_TOO_DEEP;
-    if (p->r.failed)
-        return PROVE_NO_MEMORY;
-    if (p->stopped)
-        return PROVE_STOPPED;
-    if (deep > DEEPEST)
-        return PROVE_TOO_DEEP;
-    if (p->steps++ % CLOCK_EVERY == 0 && is_late(p))
-        return PROVE_NO_TIME;
-    return PROVE_EQUAL;
-}
-
-static bool enters(const struct prover *p, const struct residual_list *list, size_t at)
-{
-    const struct guarded_action *guarded = guarded_at(p, list, at);
-    return guarded && !list->v[at].open && (guarded->kind == ACTION_JUMP || guarded->kind == ACTION_GOTO);
-}
-
 /* Inline the chain that the item surely enters; false when it enters none.  One that is proved equal to a
  * chain of the other program may wait (*proved* false): the other list may come to enter that chain, too, but
  * not by a rule that was left out of it. */
 static bool enter_chain(struct prover *p, struct residual_list *list, size_t at, bool proved)
 {
-    if (!enters(p, list, at))
+    if (!prover_enters(p, list, at))
         return false;
-    uint32_t chain = guarded_at(p, list, at)->arg, partner = p->r.in.chain_partner[chain];
+    uint32_t chain = prover_at(p, list, at)->arg, partner = p->r.in.chain_partner[chain];
     bool left_out = p->r.left_out != NONE && list->v[at].rule == p->altered[0];
     if (!proved && partner != NONE && p->r.canon[partner] == chain && !p->r.touched[chain] && !left_out)
         return false;
@@ -179,10 +142,7 @@ static bool enter_chain(struct prover *p, struct residual_list *list, size_t at,
 /* The list surely drops the packet at this place. */
 static bool drops(const struct prover *p, const struct residual_list *list, size_t at)
 {
-    if (at >= list->n)
-        return list->end == p->r.in.drop;
-    const struct guarded_action *guarded = guarded_at(p, list, at);
-    return !list->v[at].open && guarded->kind == ACTION_VERDICT && guarded->arg == p->r.in.drop;
+    return verdict_at(p, list, at) == p->r.in.drop;
 }
 
 static uint32_t test_at(const struct prover *p, const struct residual_list *list,
@@ -195,7 +155,7 @@ static uint32_t test_at(const struct prover *p, const struct residual_list *list
 
 static bool is_dispatch(const struct prover *p, const struct residual_list *list, size_t at)
 {
-    const struct guarded_action *guarded = guarded_at(p, list, at);
+    const struct guarded_action *guarded = prover_at(p, list, at);
     return guarded && (guarded->kind == ACTION_JUMP || guarded->kind == ACTION_GOTO);
 }
 
@@ -226,15 +186,6 @@ static uint32_t choose(const struct prover *p, const struct residual_list *a, co
     return __builtin_popcountll(b->v[y->at].open) < __builtin_popcountll(a->v[x->at].open) ? of_b : of_a;
 }
 
-static struct residual_list copy_list(struct prover *p, const struct residual_list *list, uint32_t dim)
-{
-    struct residual_list copy = {.end = list->end};
-    copy.v = residual_push(&p->r, (list->n + 1) * sizeof *copy.v);
-    if (copy.v)
-        copy.n = residual_filter(&p->r, list, copy.v, dim);
-    return copy;
-}
-
 /* Cut the region by a test: prove the inside, and leave the outside in place; *left: whether there is one. */
 static enum prove_status cut(struct prover *p, struct residual_list *a, struct residual_list *b,
                              uint32_t test, double *weight, int deep, bool *left)
@@ -254,7 +205,7 @@ static enum prove_status cut(struct prover *p, struct residual_list *a, struct r
         double share = outside->n ? *weight / 2 : *weight;
         *weight -= share;
         r->region[dim] = inside;
-        struct residual_list x = copy_list(p, a, dim), y = copy_list(p, b, dim);
+        struct residual_list x = prover_copy(p, a, dim), y = prover_copy(p, b, dim);
         status = r->failed ? PROVE_NO_MEMORY : prove(p, x, y, share, deep + 1);
         r->region[dim] = set;
     }
@@ -274,30 +225,17 @@ static enum prove_status cut(struct prover *p, struct residual_list *a, struct r
     return status;
 }
 
-static void drop_head(struct residual_list *list)
-{
-    list->v++;
-    list->n--;
-    while (list->n && list->v->guarded == NONE)
-        list->v++, list->n--;
-}
-
-static void look_again(struct prover *p, struct residual_list *list)
-{
-    list->n = residual_filter(&p->r, list, list->v, ALL_DIMS);
-}
-
 /* Apply the effect at both heads. */
 static enum prove_status happen(struct prover *p, struct residual_list *a, struct residual_list *b)
 {
     size_t history_n = p->history_n;
-    enum prove_status status = prover_write(p, guarded_at(p, a, 0)->writes, guarded_at(p, a, 0)->arg);
+    enum prove_status status = prover_write(p, prover_at(p, a, 0)->writes, prover_at(p, a, 0)->arg);
     if (status != PROVE_EQUAL)
         return status;
-    drop_head(a);
-    drop_head(b);
-    look_again(p, a);
-    look_again(p, b);
+    prover_drop_head(a);
+    prover_drop_head(b);
+    prover_look_again(p, a);
+    prover_look_again(p, b);
     if (p->history_n > history_n && !p->parted) {
         lemma_free(&p->r, p->pending);
         p->pending = lemma_copy(&p->r, a, b);
@@ -330,40 +268,30 @@ static enum prove_status prove_and_keep(struct prover *p, struct residual_list a
 static enum prove_status ask(struct prover *p, struct residual_list *a, struct residual_list *b,
                              double *weight, int deep)
 {
-    uint32_t key = guarded_at(p, a, 0)->arg;
+    uint32_t key = prover_at(p, a, 0)->arg;
     if (key & 1) {
         p->pair[a->v->rule] = b->v->rule;
         p->pair[b->v->rule] = a->v->rule;
     }
-    if (!prover_grow(p, (void **)&p->outcomes, &p->outcomes_room, p->outcomes_n + 2, sizeof *p->outcomes))
+    if (!prover_answer_no(p, key, ASKED_BY_BOTH))
         return PROVE_NO_MEMORY;
-    p->outcomes[p->outcomes_n] = key;
-    p->outcomes[p->outcomes_n + 1] = 0;
-    p->outcomes_n += 2;
-    enum prove_status status = prover_write(p, guarded_at(p, a, 0)->changes, NONE);
+    enum prove_status status = prover_write(p, prover_at(p, a, 0)->changes, NONE);
     if (status != PROVE_EQUAL)
         return status;
     size_t top = p->r.top;
-    struct residual_list x = copy_list(p, a, NONE), y = copy_list(p, b, NONE);
+    struct residual_list x = prover_copy(p, a, NONE), y = prover_copy(p, b, NONE);
     if (p->r.failed)
         return PROVE_NO_MEMORY;
-    drop_head(&x);
-    drop_head(&y);
-    look_again(p, &x);
-    look_again(p, &y);
+    prover_drop_head(&x);
+    prover_drop_head(&y);
+    prover_look_again(p, &x);
+    prover_look_again(p, &y);
     *weight /= 2;
     status = prove_and_keep(p, x, y, *weight, deep + 1);
     p->r.top = top;
-    p->outcomes[p->outcomes_n - 1] = 1;
-    struct residual_list *both[] = {a, b};
-    for (int side = 0; side < 2; side++) {
-        struct residual_item *item = both[side]->v;
-        item->guarded = p->r.guarded[item->guarded].next;
-        uint32_t n = p->r.guarded[item->guarded].n;
-        item->open = n == 64 ? UINT64_MAX : (UINT64_C(1) << n) - 1;
-        item->fresh = 1;
-        look_again(p, both[side]);
-    }
+    p->outcomes[p->outcomes_n - 1] |= 1;
+    prover_answer_yes(p, a);
+    prover_answer_yes(p, b);
     return status;
 }
 
@@ -375,18 +303,18 @@ static enum prove_status behead(struct prover *p, struct residual_list *a, struc
     if (a->v->open) {
         uint32_t test = residual_open_test(&p->r, a->v, 0);
         if (test == NONE) {
-            look_again(p, a);
-            look_again(p, b);
+            prover_look_again(p, a);
+            prover_look_again(p, b);
             return PROVE_EQUAL;
         }
         return cut(p, a, b, test, weight, deep, left);
     }
-    if (enters(p, a, 0)) {
+    if (prover_enters(p, a, 0)) {
         *a = residual_expand(&p->r, a, 0);
         *b = residual_expand(&p->r, b, 0);
         return PROVE_EQUAL;
     }
-    return guarded_at(p, a, 0)->kind == ACTION_EVENT ? ask(p, a, b, weight, deep) : happen(p, a, b);
+    return prover_at(p, a, 0)->kind == ACTION_EVENT ? ask(p, a, b, weight, deep) : happen(p, a, b);
 }
 
 /* behead; nothing is left where a lemma proves the lists that follow. */
@@ -405,7 +333,7 @@ enum alike { APART, ALIKE, PAIRED_OTHERWISE };
 
 static enum alike ask_alike(struct prover *p, const struct residual_list *a, const struct residual_list *b)
 {
-    const struct guarded_action *x = guarded_at(p, a, 0), *y = guarded_at(p, b, 0);
+    const struct guarded_action *x = prover_at(p, a, 0), *y = prover_at(p, b, 0);
     if (!x || !y || a->v->open || b->v->open || x->kind != ACTION_EVENT || y->kind != ACTION_EVENT ||
         x->arg != y->arg)
         return APART;
@@ -476,20 +404,6 @@ static void compact(struct prover *p, struct residual_list *a, struct residual_l
     budget_give(r->budget, saved, size);
 }
 
-/* Apply an effect at the head of one list alone, when all differences are wanted: the packet's verdict may
- * differ, too.  Only an effect that changes nothing a test reads. */
-static bool part_from(struct prover *p, struct residual_list *list, uint32_t *rule)
-{
-    const struct guarded_action *guarded = guarded_at(p, list, 0);
-    if (p->most == 1 || !guarded || guarded->kind != ACTION_EFFECT || guarded->writes)
-        return false;
-    if (*rule == NONE)
-        *rule = list->v->rule;
-    p->parted = true;
-    drop_head(list);
-    return true;
-}
-
 static enum prove_status step(struct prover *p, struct residual_list *a, struct residual_list *b,
                               double *weight, int deep, bool *left)
 {
@@ -497,7 +411,7 @@ static enum prove_status step(struct prover *p, struct residual_list *a, struct 
     *left = false;
     if (residual_same(&p->r, a, b, &x, &y, may_pair, p)) {
         if (p->parted)
-            return record(p, NONE, NONE, true);
+            return record(p, NONE, NONE, NONE, NONE);
         return note_pairs(p, a, b) ? PROVE_EQUAL : PROVE_PAIRS;
     }
     if (p->r.class.may_drop && !p->parted && !y.passed && drops(p, b, y.at)) {
@@ -521,8 +435,8 @@ static enum prove_status step(struct prover *p, struct residual_list *a, struct 
     if (x.at > 0 || y.at > 0)
         return behead_and_look_up(p, a, b, weight, deep, left);
     if ((a->n && a->v->open) || (b->n && b->v->open)) {
-        look_again(p, a);
-        look_again(p, b);
+        prover_look_again(p, a);
+        prover_look_again(p, b);
         return PROVE_EQUAL;
     }
     enum alike alike = ask_alike(p, a, b);
@@ -533,10 +447,14 @@ static enum prove_status step(struct prover *p, struct residual_list *a, struct 
     }
     if (alike == PAIRED_OTHERWISE)
         return PROVE_PAIRS;
-    if (part_from(p, a, &p->parted_a) || part_from(p, b, &p->parted_b))
-        return PROVE_EQUAL;
+    if (p->most > 1) {
+        bool went_on = false;
+        enum prove_status status = prover_part(p, a, b, weight, deep, &went_on, left);
+        if (status != PROVE_EQUAL || went_on)
+            return status;
+    }
     *left = false;
-    return record(p, rule_at(a, x.at), rule_at(b, y.at), false);
+    return record(p, rule_at(a, x.at), rule_at(b, y.at), verdict_at(p, a, x.at), verdict_at(p, b, y.at));
 }
 
 enum prove_status prove(struct prover *p, struct residual_list a, struct residual_list b, double weight,
@@ -550,7 +468,7 @@ enum prove_status prove(struct prover *p, struct residual_list a, struct residua
     bool left = true, parted = p->parted;
     p->pending = NULL;
     do {
-        status = out_of_budget(p, deep);
+        status = prover_out_of_budget(p, deep);
         if (status == PROVE_EQUAL)
             status = step(p, &a, &b, &weight, deep, &left);
         if (status == PROVE_EQUAL && p->r.failed)
@@ -567,7 +485,7 @@ enum prove_status prove(struct prover *p, struct residual_list a, struct residua
     else
         lemma_free(&p->r, p->pending);
     p->pending = pending;
-    put_back(p, log_n);
+    prover_put_back(p, log_n);
     p->parted = parted, p->parted_a = parted_a, p->parted_b = parted_b;
     p->history_n = history_n;
     p->outcomes_n = outcomes_n;

@@ -26,7 +26,7 @@ struct prover {
     size_t log_n, log_room, history_n, history_room;
     uint32_t *made;                 /* scratch: what an effect makes of a set */
     size_t made_room;
-    uint32_t *outcomes;             /* key, answer, ... of the evaluations so far */
+    uint32_t *outcomes;             /* key, answer | enum asked << 1, ... of the evaluations so far */
     size_t outcomes_n, outcomes_room;
     uint32_t *pair; /* [rules] the rule of the other program with which it shares its memory; NONE: unknown */
     uint32_t *differences; /* records of differences: see prover_found */
@@ -55,6 +55,25 @@ struct set *prover_whole(struct prover *p, uint32_t dim);
 /* The region of a dimension from now on; the former one is restored behind the frame.  False when memory is
  * exhausted. */
 bool prover_set_region(struct prover *p, uint32_t dim, const struct set *set);
+/* Restore the sets that were set since the log had *log_n* entries. */
+void prover_put_back(struct prover *p, size_t log_n);
+/* PROVE_EQUAL: the run may go on; else why not. */
+enum prove_status prover_out_of_budget(struct prover *p, int deep);
+/* The guarded action of an item; NULL behind the last one. */
+const struct guarded_action *prover_at(const struct prover *p, const struct residual_list *list, size_t at);
+/* Whether the item surely enters a chain. */
+bool prover_enters(const struct prover *p, const struct residual_list *list, size_t at);
+/* A copy, on the scratch stack, of what the region leaves; *dim*: as of residual_filter. */
+struct residual_list prover_copy(struct prover *p, const struct residual_list *list, uint32_t dim);
+void prover_drop_head(struct residual_list *list);
+/* Hold all tests of the list against the region. */
+void prover_look_again(struct prover *p, struct residual_list *list);
+/* The match with memory that is asked now answers no; false when memory is exhausted. */
+enum asked { ASKED_BY_BOTH, ASKED_BY_A, ASKED_BY_B };
+bool prover_answer_no(struct prover *p, uint32_t key, enum asked asked);
+/* The match with memory at the head of the list holds: what it leads to is the head.  The caller changes the
+ * answer. */
+void prover_answer_yes(struct prover *p, struct residual_list *list);
 /* Seconds of a monotonic clock. */
 double prover_clock(void);
 /* Seconds of the processor time of this process. */
@@ -63,6 +82,13 @@ double prover_processor_clock(void);
 /* writes.c: these states are written, by an effect or (NONE) a match.  Dimensions that depend on them have
  * the values that the effect makes of them, or may have any value from now on. */
 enum prove_status prover_write(struct prover *p, uint32_t writes, uint32_t effect);
+/* What the effect makes of a dimension: n, and n coordinates (struct prove_input); NULL: not known. */
+const uint32_t *prover_map_of(const struct prover *p, uint32_t effect, uint32_t dim);
+
+/* apart.c: go on, one program alone, where both part and all differences are wanted.  *went_on: whether it
+ * was possible; *left: whether something is left of the lists then. */
+enum prove_status prover_part(struct prover *p, struct residual_list *a, struct residual_list *b,
+                              double *weight, int deep, bool *went_on, bool *left);
 
 /* prove.c: prove the lists equal in the current region, which is restored afterwards.  weight: the share
  * of the run's packets that the region counts for; deep: frames around this one. */

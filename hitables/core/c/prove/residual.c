@@ -83,8 +83,10 @@ bool residual_open(struct residual *r, const struct prove_input *input, size_t m
     r->input_bytes = arena_bytes(r->input);
     r->chain_state = arena_take(r->input, input->chains + 1);
     r->chain_once = arena_take(r->input, input->chains + 1);
+    r->chain_acts = arena_take(r->input, input->chains + 1);
     r->chain_ends = arena_take(r->input, input->chains + 1);
     r->touched = arena_take(r->input, input->chains + 1);
+    r->chain_reads = arena_take(r->input, input->chains * sizeof *r->chain_reads + 1);
     r->canon = arena_take(r->input, input->chains * sizeof *r->canon + 1);
     /* Addresses only: the system gives pages where they are touched. */
     for (r->stack_size = memory ? memory : (size_t)1 << 37; r->stack_size; r->stack_size /= 2) {
@@ -95,7 +97,7 @@ bool residual_open(struct residual *r, const struct prove_input *input, size_t m
         r->stack = NULL;
     }
     return !r->failed && r->region && r->rule_guarded && r->rule_read && r->chain_state && r->chain_once &&
-           r->chain_ends && r->canon && r->touched && r->stack;
+           r->chain_acts && r->chain_reads && r->chain_ends && r->canon && r->touched && r->stack;
 }
 
 void residual_close(struct residual *r)
@@ -441,6 +443,29 @@ struct residual_list residual_list(struct residual *r, uint32_t chain, uint32_t 
     return result;
 }
 
+/* Take out of the list, from place *at* on, the calls of a chain that all packets there have come back from:
+ * a chain without effects, memory or chance decides them as it did before.  In the call of this depth. */
+static void drop_repeated_calls(const struct residual *r, struct residual_list *list, size_t at,
+                                uint32_t chain, uint32_t depth)
+{
+    size_t n = at;
+    bool same_packet = !r->chain_acts[chain];
+    for (; at < list->n; at++) {
+        const struct residual_item *item = &list->v[at];
+        if (item->guarded == NONE) {
+            same_packet &= item->depth > depth; /* behind the call there may be packets of other ways */
+        } else if (same_packet) {
+            const uint32_t *action = r->in.rule_action + 3 * (size_t)item->rule;
+            const struct guarded_action *guarded = &r->guarded[item->guarded];
+            if (guarded->kind == ACTION_JUMP && action[1] == chain && item->depth == depth)
+                continue;
+            same_packet = !guarded->writes;
+        }
+        list->v[n++] = list->v[at];
+    }
+    list->n = n;
+}
+
 /* The list with the chain that the item at place *at* surely enters in line, on the stack. */
 struct residual_list residual_expand(struct residual *r, const struct residual_list *list, size_t at)
 {
@@ -466,8 +491,11 @@ struct residual_list residual_expand(struct residual *r, const struct residual_l
     if (call)
         result.v[result.n++] = (struct residual_item){.guarded = NONE, .depth = depth};
     memcpy(result.v + result.n, list->v + at + 1, (list->n - at - 1) * sizeof *result.v);
+    size_t behind = result.n;
     result.n += list->n - at - 1;
     r->looked_at += list->n;
+    if (call)
+        drop_repeated_calls(r, &result, behind, chain, entering->depth);
     /* What the jump may have blocked is open to tests where its chain writes less in this class. */
     result.n = residual_filter(r, &result, result.v, r->guarded[entering->guarded].writes ? ALL_DIMS : NONE);
     return result;

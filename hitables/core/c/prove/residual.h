@@ -43,6 +43,7 @@ struct guarded_action {
     uint32_t kind, arg; /* arg of JUMP and GOTO: the chain, or the one that it is proved to equal */
     uint32_t next; /* EVENT: the guarded action behind it */
     uint32_t writes; /* mask of the states that are written from here on */
+    uint32_t reads; /* mask of the states that tests read from here on, a chain that it enters aside */
     uint32_t changes; /* EVENT: mask of the states that the event itself writes, whether it holds or not */
     uint32_t once; /* not 0: an event from here on has a memory that belongs to its rule */
     uint64_t dims; /* a bit for each dimension tested; the last bit for dimension 63 and all beyond */
@@ -84,6 +85,9 @@ struct residual {
     uint8_t *chain_state; /* [chains] enum lowered */
     uint8_t *chain_once; /* [chains] not 0: the chain, or one that it enters, has a rule with a memory of its
                             own */
+    uint8_t *chain_acts; /* [chains] not 0: it, or a chain that it enters, may have an effect or ask a match
+                            with memory or chance */
+    uint32_t *chain_reads; /* [chains] mask of the states that it, or a chain that it enters, may read */
     uint8_t *chain_ends; /* [chains] not 0: no packet that enters it comes back */
     uint32_t *canon; /* [chains] the chain that it is proved to equal */
     struct chain_index **index; /* [chains] of those that were read often; NULL: of none */

@@ -14,8 +14,7 @@
 
 #include "sort.h"
 
-/* What the effect makes of a dimension: n, and n coordinates (struct prove_input); NULL: not known. */
-static const uint32_t *map_of(const struct prover *p, uint32_t effect, uint32_t dim)
+const uint32_t *prover_map_of(const struct prover *p, uint32_t effect, uint32_t dim)
 {
     if (!p->follows || effect == NONE)
         return NULL;
@@ -68,7 +67,7 @@ enum prove_status prover_write(struct prover *p, uint32_t writes, uint32_t effec
         uint32_t changed = p->r.in.dim_states[dim] & writes;
         if (!changed || (dim < FIELDS && p->r.class.frozen >> dim & 1))
             continue;
-        const uint32_t *map = map_of(p, effect, dim);
+        const uint32_t *map = prover_map_of(p, effect, dim);
         struct set *set = map ? image(p, p->r.region[dim], map) : prover_whole(p, dim);
         if (!set ||
             !prover_grow(p, (void **)&p->history, &p->history_room, p->history_n + 1, sizeof *p->history))

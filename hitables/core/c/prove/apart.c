@@ -1,0 +1,285 @@
+/* What each program does with the packets of a region in which they part, where all differences are wanted.
+ *
+ * Idea: an effect, or a match with memory, that one program has alone is noted, and the lists behind it are
+ * compared further; so a difference ends at a verdict of each program, or where the rest is the same.  What
+ * it writes matters only if a list reads it later.  If the other program is at its end, it is written.  Else
+ * this program goes on alone until it is at its end: the other one goes on from there, in the region of the
+ * packets as they were before the write.
+ * Cost: alone, a region for each outcome of the program; the other one divides each of them further.
+ * Invariant: the records tile the packets that the programs treat differently, but for what values that are
+ * written and not known decide: of these both outcomes are recorded.
+ * Threading: as the prover's (prover.c).
+ */
+#include "prove_internal.h"
+
+#include <string.h>
+
+static bool is_decided(const struct prover *p, const struct residual_list *list)
+{
+    return !list->n || (!list->v->open && prover_at(p, list, 0)->kind == ACTION_VERDICT);
+}
+
+/* Whether some rule of the list may read these states. */
+static bool reads(const struct prover *p, const struct residual_list *list, uint32_t states)
+{
+    const struct residual *r = &p->r;
+    for (size_t at = 0; at < list->n; at++) {
+        if (list->v[at].guarded == NONE)
+            continue;
+        const uint32_t *action = r->in.rule_action + 3 * (size_t)list->v[at].rule;
+        bool enters = action[0] == PROVE_JUMP || action[0] == PROVE_GOTO;
+        uint32_t read = r->guarded[list->v[at].guarded].reads | (enters ? r->chain_reads[action[1]] : 0);
+        if (read & states)
+            return true;
+    }
+    return false;
+}
+
+/* A list that goes on alone: the list of the other program, and what was known when it began. */
+struct alone {
+    const struct residual_list *other;
+    bool is_a;
+    size_t history_n;
+};
+
+/* ---- the region before the writes ---- */
+
+/* Of the coordinates of *before*, those of which the effect makes one of *after*; on the scratch stack. */
+static struct set *unmade(struct prover *p, const struct past_set *before, const struct set *after)
+{
+    const uint32_t *map = prover_map_of(p, before->effect, before->dim);
+    size_t count = 0;
+    for (uint32_t i = 0; i < before->set->n; i++)
+        count += before->set->ends[2 * i + 1] - before->set->ends[2 * i] + 1;
+    struct set *set = residual_push(&p->r, sizeof *set + 2 * (count + 1) * sizeof *set->ends);
+    if (!set)
+        return NULL;
+    set->n = 0;
+    for (uint32_t i = 0; i < before->set->n; i++)
+        for (uint32_t each = before->set->ends[2 * i]; each <= before->set->ends[2 * i + 1]; each++) {
+            uint32_t made = map[0] == 1 ? map[1] : map[1 + each], at = 0;
+            while (at < after->n && after->ends[2 * at + 1] < made)
+                at++;
+            if (at == after->n || after->ends[2 * at] > made)
+                continue;
+            if (set->n && set->ends[2 * set->n - 1] + 1 == each)
+                set->ends[2 * set->n - 1] = each;
+            else
+                set->ends[2 * set->n] = set->ends[2 * set->n + 1] = each, set->n++;
+        }
+    return set;
+}
+
+/* Set the region to that of the packets before the writes that history[from] and later ones recorded; false
+ * when memory is exhausted. */
+static bool undo_writes(struct prover *p, size_t from)
+{
+    for (size_t h = p->history_n; h > from; h--) {
+        const struct past_set before = p->history[h - 1];
+        const struct set *set = before.set;
+        if (before.effect != NONE)
+            set = unmade(p, &before, p->r.region[before.dim]);
+        if (!set || !prover_set_region(p, before.dim, set))
+            return false;
+        p->epoch[before.dim] = before.epoch;
+    }
+    return true;
+}
+
+/* The list that went on alone is at its end: compare it with the other one, in the region of the packets
+ * that came there. */
+static enum prove_status compare_ends(struct prover *p, const struct alone *alone,
+                                      const struct residual_list *own, int deep)
+{
+    size_t top = p->r.top, log_n = p->log_n, writes = p->history_n - alone->history_n;
+    struct past_set *saved = residual_push(&p->r, (writes + 1) * sizeof *saved);
+    if (!saved)
+        return PROVE_NO_MEMORY;
+    if (writes)
+        memcpy(saved, p->history + alone->history_n, writes * sizeof *saved);
+    enum prove_status status = PROVE_NO_MEMORY;
+    if (undo_writes(p, alone->history_n)) {
+        p->history_n = alone->history_n;
+        struct residual_list x = prover_copy(p, own, NONE), y = prover_copy(p, alone->other, ALL_DIMS);
+        if (!p->r.failed)
+            status = alone->is_a ? prove(p, x, y, 0, deep + 1) : prove(p, y, x, 0, deep + 1);
+    }
+    prover_put_back(p, log_n);
+    p->history_n = alone->history_n + writes;
+    if (writes)
+        memcpy(p->history + alone->history_n, saved, writes * sizeof *saved);
+    p->r.top = top;
+    return status;
+}
+
+/* ---- one program alone ---- */
+
+static enum prove_status go_on_alone(struct prover *p, const struct alone *alone, struct residual_list own,
+                                     int deep);
+
+/* Cut the region by a test of the list's head: go on inside, and leave the outside in place. */
+static enum prove_status cut_alone(struct prover *p, const struct alone *alone, struct residual_list *own,
+                                   uint32_t test, int deep, bool *left)
+{
+    struct residual *r = &p->r;
+    uint32_t dim = r->in.test_dim[test];
+    const struct set *set = r->region[dim];
+    p->items += own->n;
+    struct set *outside = residual_cut(r, set, test, false), *inside = residual_cut(r, set, test, true);
+    if (!outside || !inside)
+        return PROVE_NO_MEMORY;
+    enum prove_status status = PROVE_EQUAL;
+    if (inside->n) {
+        size_t top = r->top;
+        r->region[dim] = inside;
+        struct residual_list x = prover_copy(p, own, dim);
+        status = r->failed ? PROVE_NO_MEMORY : go_on_alone(p, alone, x, deep + 1);
+        r->region[dim] = set;
+        r->top = top;
+    }
+    *left = outside->n != 0;
+    if (status == PROVE_EQUAL && *left) {
+        if (!prover_set_region(p, dim, outside))
+            return PROVE_NO_MEMORY;
+        own->n = residual_filter(r, own, own->v, dim);
+    }
+    return status;
+}
+
+static enum prove_status step_alone(struct prover *p, const struct alone *alone, struct residual_list *own,
+                                    int deep, bool *left)
+{
+    if (is_decided(p, own)) {
+        *left = false;
+        return compare_ends(p, alone, own, deep);
+    }
+    if (own->v->open) {
+        uint32_t test = residual_open_test(&p->r, own->v, 0);
+        if (test != NONE)
+            return cut_alone(p, alone, own, test, deep, left);
+        prover_look_again(p, own);
+        return PROVE_EQUAL;
+    }
+    if (prover_enters(p, own, 0)) {
+        *own = residual_expand(&p->r, own, 0);
+        return PROVE_EQUAL;
+    }
+    const struct guarded_action *guarded = prover_at(p, own, 0);
+    bool asks = guarded->kind == ACTION_EVENT;
+    if (asks && !prover_answer_no(p, guarded->arg, alone->is_a ? ASKED_BY_A : ASKED_BY_B))
+        return PROVE_NO_MEMORY;
+    enum prove_status status =
+        prover_write(p, asks ? guarded->changes : guarded->writes, asks ? NONE : guarded->arg);
+    if (status != PROVE_EQUAL || !asks) {
+        prover_drop_head(own);
+        prover_look_again(p, own);
+        return status;
+    }
+    size_t top = p->r.top;
+    struct residual_list x = prover_copy(p, own, NONE);
+    if (p->r.failed)
+        return PROVE_NO_MEMORY;
+    prover_drop_head(&x);
+    prover_look_again(p, &x);
+    status = go_on_alone(p, alone, x, deep + 1);
+    p->r.top = top;
+    p->outcomes[p->outcomes_n - 1] |= 1;
+    prover_answer_yes(p, own);
+    return status;
+}
+
+static enum prove_status go_on_alone(struct prover *p, const struct alone *alone, struct residual_list own,
+                                     int deep)
+{
+    size_t base = p->r.top, log_n = p->log_n, history_n = p->history_n, outcomes_n = p->outcomes_n;
+    enum prove_status status = PROVE_EQUAL;
+    bool left = true;
+    while (left && status == PROVE_EQUAL) {
+        status = prover_out_of_budget(p, deep);
+        if (status == PROVE_EQUAL)
+            status = step_alone(p, alone, &own, deep, &left);
+        if (status == PROVE_EQUAL && p->r.failed)
+            status = PROVE_NO_MEMORY;
+    }
+    prover_put_back(p, log_n);
+    p->history_n = history_n;
+    p->outcomes_n = outcomes_n;
+    p->r.top = base;
+    return status;
+}
+
+/* ---- where the lists part ---- */
+
+/* Both answers of a match with memory that this list asks alone: no is compared here, yes is left. */
+static enum prove_status ask_one(struct prover *p, struct residual_list *own, struct residual_list *other,
+                                 bool is_a, double *weight, int deep)
+{
+    if (!prover_answer_no(p, prover_at(p, own, 0)->arg, is_a ? ASKED_BY_A : ASKED_BY_B))
+        return PROVE_NO_MEMORY;
+    size_t top = p->r.top;
+    struct residual_list x = prover_copy(p, own, NONE), y = prover_copy(p, other, NONE);
+    if (p->r.failed)
+        return PROVE_NO_MEMORY;
+    prover_drop_head(&x);
+    prover_look_again(p, &x);
+    *weight /= 2;
+    enum prove_status status = is_a ? prove(p, x, y, *weight, deep + 1) : prove(p, y, x, *weight, deep + 1);
+    p->r.top = top;
+    p->outcomes[p->outcomes_n - 1] |= 1;
+    prover_answer_yes(p, own);
+    return status;
+}
+
+/* Whether the head, whatever its matches with memory answer, only has an effect that writes nothing. */
+static bool only_acts(const struct prover *p, const struct guarded_action *guarded)
+{
+    if (guarded->writes)
+        return false;
+    while (guarded->kind == ACTION_EVENT && guarded->next != NONE)
+        guarded = &p->r.guarded[guarded->next];
+    return guarded->kind == ACTION_EFFECT || guarded->kind == ACTION_EVENT || guarded->kind == ACTION_FAIL;
+}
+
+static enum prove_status part_one(struct prover *p, struct residual_list *own, struct residual_list *other,
+                                  bool is_a, double *weight, int deep, bool *went_on, bool *left)
+{
+    const struct guarded_action *guarded = prover_at(p, own, 0);
+    if (!guarded || (guarded->kind != ACTION_EFFECT && guarded->kind != ACTION_EVENT))
+        return PROVE_EQUAL;
+    *went_on = true;
+    p->parted = true;
+    uint32_t *rule = is_a ? &p->parted_a : &p->parted_b;
+    if (*rule == NONE)
+        *rule = own->v->rule;
+    if (only_acts(p, guarded)) {
+        prover_drop_head(own);
+        return PROVE_EQUAL;
+    }
+    bool asks = guarded->kind == ACTION_EVENT;
+    uint32_t written = asks ? guarded->changes : guarded->writes;
+    bool read = !is_decided(p, other) && (reads(p, own, written) || reads(p, other, written));
+    if (read) {
+        *left = false;
+        struct alone alone = {other, is_a, p->history_n};
+        return go_on_alone(p, &alone, prover_copy(p, own, NONE), deep + 1);
+    }
+    enum prove_status status = PROVE_EQUAL;
+    if (is_decided(p, other))
+        status = prover_write(p, written, asks ? NONE : guarded->arg);
+    if (status != PROVE_EQUAL)
+        return status;
+    if (asks)
+        return ask_one(p, own, other, is_a, weight, deep);
+    prover_drop_head(own);
+    prover_look_again(p, own);
+    return PROVE_EQUAL;
+}
+
+enum prove_status prover_part(struct prover *p, struct residual_list *a, struct residual_list *b,
+                              double *weight, int deep, bool *went_on, bool *left)
+{
+    enum prove_status status = part_one(p, a, b, true, weight, deep, went_on, left);
+    if (status == PROVE_EQUAL && !*went_on)
+        status = part_one(p, b, a, false, weight, deep, went_on, left);
+    return status;
+}
