@@ -382,6 +382,7 @@ def trace(
     """
     from .ir.packet_text import read_packet
     from .ir.semantics import run
+    from .ir.sure_answers import answer_surely
     from .verify.question import with_open_policies
 
     program = _program(rules, family, name)
@@ -392,6 +393,7 @@ def trace(
     told: tuple[str, str] | None = None
     if isinstance(packet, str):
         parsed = read_packet(packet, program.family)
+        answer_surely(parsed.answers, program)
         # A packet that names no table may be sent to any.
         told = parsed.table if re.search(r"\btable=", packet) else table or parsed.table, parsed.chain
         packet, table, chain = parsed.packet, table or parsed.table, chain or parsed.chain

@@ -74,20 +74,25 @@ def trace(
     from ..ir.packet import Backend
     from ..ir.packet_log import is_log_line, read_log_line
     from ..ir.packet_text import read_packet
-    from ..ir.unasked import unasked
+    from ..ir.sure_answers import answer_surely
+    from ..ir.unasked import impossible, unasked
     from ..report import trace as report
 
     program = read_program(file, family)
     known = known_source(program, map_file, folder)
     assumed: tuple[str, ...] = ()
+    told_by_log: tuple[str, ...] = ()
     if is_log_line(packet):
         logged = read_log_line(packet, program.family)
-        packet, assumed = logged.words, logged.assumed
+        packet, assumed, told_by_log = logged.words, logged.assumed, logged.numbers
     spelled = read_packet(packet, program.family)
     place = spelled.table, spelled.chain
     walk = trace_packet(program, packet, backend=backend)
-    for word in unasked(spelled.answers, [program.table(spelled.table)]):
+    for word in unasked(spelled.answers, [program.table(spelled.table)], but=told_by_log):
         click.echo(f"hitables: no match of table {spelled.table} asks for {word}", err=True)
+    for word in impossible(spelled):
+        click.echo(f"hitables: packets of {spelled.chain} have no {word}=", err=True)
+    answer_surely(spelled.answers, program)
     unknown = report.open_conditions(walk, spelled.answers)
     if is_json(form, as_json):
         document = report.as_json(
@@ -97,11 +102,13 @@ def trace(
         return
     if assumed:
         click.echo(f"packet: {packet}\nassumed: {'; '.join(assumed)}")
-    click.echo(report.describe_walk(walk, spelled.table, known))
+    click.echo(report.describe_walk(walk, place, known))
     if unknown:
         click.echo("these conditions are not part of the packet; they are assumed not to hold:", err=True)
+        as_it_enters = {key for key, epoch in spelled.answers.facts if not epoch}
         for key in unknown:
-            click.echo(f"  {key}", err=True)
+            note = f"  (told of the packet as it enters; behind a rule that may change it: {key}=yes/1)"
+            click.echo(f"  {key}" + (note if key in as_it_enters else ""), err=True)
 
 
 @command(

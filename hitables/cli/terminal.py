@@ -247,8 +247,7 @@ class Commands(Group):
         except HitablesError as error:
             self.warn(str(error))
         except BrokenPipeError:
-            discard(sys.stdout)
-            self.warn("the reader of the output closed it")
+            discard(sys.stdout)  # by a reader that has enough, as head
         except MemoryError:
             self.warn("out of memory")
         except RecursionError:

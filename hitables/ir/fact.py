@@ -14,6 +14,14 @@ from .intervals import Values
 
 _FALSE, _TRUE = Values.only(0), Values.only(1)
 
+ADDRESS_TYPES = (
+    "UNSPEC", "UNICAST", "LOCAL", "BROADCAST", "ANYCAST", "MULTICAST", "BLACKHOLE", "UNREACHABLE",
+    "PROHIBIT", "THROW", "NAT", "XRESOLVE",
+)  # fmt: skip
+PACKET_TYPES = ("unicast", "broadcast", "multicast", "otherhost")
+# By attribute: the names of its numbers from 0 on.
+NAMED_NUMBERS = {"src type": ADDRESS_TYPES, "dst type": ADDRESS_TYPES, "packet type": PACKET_TYPES}
+
 
 class Fact(NamedTuple):
     """That the bits *mask* of an attribute, as a number, are one of *values*."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ..errors import ParseError
 from .fields import Family
 from .headers import FIELD_BYTES
-from .packet_text import FLAGS, NAMES
+from .packet_text import ANSWER_WORDS, FLAGS, NAMES, show_numbers
 
 _LINE = re.compile(r"(?:^|[^\w])IN=(\S*) OUT=(\S*)(?= |$)(.*)", re.DOTALL)
 _OWN_WORD = re.compile(rf'\s((?:{"|".join(NAMES)})=(?:"(?:[^"\\]|\\.)*"|[^\s"]*))')
@@ -25,10 +25,15 @@ _MAC_BYTES = 14  # destination, source, type
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """*words*: the packet for `read_packet`.  *assumed*: what the line does not say, and what was taken."""
+    """
+    words    the packet for `read_packet`
+    assumed  what the line does not say, and what was taken
+    numbers  attributes that the line tells; *words* has them, too
+    """
 
     words: str
     assumed: tuple[str, ...]
+    numbers: tuple[str, ...]
 
 
 def is_log_line(text: str) -> bool:
@@ -41,7 +46,9 @@ def read_log_line(text: str, family: Family) -> LogLine:
     found = _LINE.search(text)
     if found is None:
         raise ParseError("no line of -j LOG: IN= and OUT= are missing", source="packet", line=1, text=text)
-    own = dict(word.split("=", 1) for word in _OWN_WORD.findall(found[3]))
+    words_behind = [word.split("=", 1) for word in _OWN_WORD.findall(found[3])]
+    own = {name: value for name, value in words_behind if name not in ANSWER_WORDS}
+    answers = [f"{name}={value}" for name, value in words_behind if name in ANSWER_WORDS]
     logged = _OWN_WORD.sub("", found[3])
     # An ICMP error quotes the header of another packet in brackets.
     header = logged.partition(" [SRC=")[0]
@@ -68,7 +75,22 @@ def read_log_line(text: str, family: Family) -> LogLine:
     words["state"] = "NEW"
     if "state" not in own:
         assumed.append("state=NEW; a log line does not say it")
-    return LogLine(" ".join(f"{name}={value}" for name, value in (words | own).items()), tuple(assumed))
+    numbers = _numbers(values, logged, family)
+    told = show_numbers(numbers)  # before *answers*: those win
+    text = " ".join([*(f"{name}={value}" for name, value in (words | own).items()), *told, *answers])
+    return LogLine(text, tuple(assumed), tuple(numbers))
+
+
+def _numbers(values: dict[str, str], logged: str, family: Family) -> dict[str, int]:
+    """The attributes (ir/fact.py) that a line tells, of which IPv4 lacks a bit of ECN in tos."""
+    names = {"LEN": "length"} | ({"TTL": "ttl"} if family is Family.IPV4 else {"HOPLIMIT": "hl", "TC": "tos"})
+    numbers = {name: int(values[word]) for word, name in names.items() if values.get(word, "").isdecimal()}
+    bits = [values.get(word, "") for word in ("TOS", "PREC")]
+    if family is Family.IPV4 and all(re.fullmatch(r"0x[0-9A-Fa-f]+", each) for each in bits):
+        numbers["tos"] = int(bits[0], 16) | int(bits[1], 16)
+    mark = re.search(r" MARK=0x([0-9A-Fa-f]+)", logged)
+    numbers["mark"] = int(mark[1], 16) if mark else 0  # which is not logged
+    return numbers
 
 
 def _transport(values: dict[str, str], header: str, family: Family, assumed: list[str]) -> dict[str, str]:

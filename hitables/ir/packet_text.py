@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from ..errors import ParseError
-from .fact import ordinary
+from .fact import NAMED_NUMBERS, ordinary
 from .fields import (
     DCCP,
     ICMP,
@@ -180,8 +180,7 @@ def _show_answers(answers: Answers, family: Family) -> list[str]:
     for (key, epoch), fact in answers.facts.items():
         words.append("fact=" + _quoted(f"{key}={'yes' if fact else 'no'}" + (f"/{epoch}" if epoch else "")))
     for (attribute, epoch), number in answers.numbers.items():
-        shown = f"{number:#x}" if attribute in _IN_HEX else str(number)
-        words.append("number=" + _quoted(f"{attribute}={shown}" + (f"/{epoch}" if epoch else "")))
+        words.append("number=" + _quoted(_numbered(attribute, number) + (f"/{epoch}" if epoch else "")))
     for (key, ordinal), outcome in answers.outcomes.items():
         when = "" if ordinal == ANY else f"/{ordinal}"
         words.append("outcome=" + _quoted(f"{key}={outcome.name.lower()}{when}"))
@@ -189,6 +188,18 @@ def _show_answers(answers: Answers, family: Family) -> list[str]:
         shown = _show(which, value, family)
         words.append("rewrite=" + _quoted(f"{which.name.lower()}={shown}@{epoch}"))
     return words
+
+
+def show_numbers(numbers: Mapping[str, int]) -> list[str]:
+    """The words that give attributes their numbers, by name."""
+    return ["number=" + _quoted(_numbered(attribute, number)) for attribute, number in numbers.items()]
+
+
+def _numbered(attribute: str, number: int) -> str:
+    names = NAMED_NUMBERS.get(attribute, ())
+    if number < len(names):
+        return f"{attribute}={names[number]}"
+    return f"{attribute}={number:#x}" if attribute in _IN_HEX else f"{attribute}={number}"
 
 
 def _show(which: Field, value: int, family: Family) -> str:
@@ -473,8 +484,13 @@ def _read_fact(word: _Word, family: Family, answers: Answers) -> None:
 
 def _read_number(word: _Word, family: Family, answers: Answers) -> None:
     attribute, value, epoch = _split_answer(word)
+    names = NAMED_NUMBERS.get(attribute, ())
+    if value in names:
+        answers.numbers[attribute, epoch or 0] = names.index(value)
+        return
     if not re.fullmatch(r"0x[0-9a-f]{1,9}|[0-9]{1,10}", value):
-        raise word.wrong(f"{value!r} is no number", 'as in number="mark=0x1"')
+        hint = _nearest(value, names) if names else 'as in number="mark=0x1"'
+        raise word.wrong(f"{value!r} is no number", hint)
     answers.numbers[attribute, epoch or 0] = int(value, 0)
 
 
@@ -500,7 +516,8 @@ _ANSWER_READERS: dict[str, Callable[[_Word, Family, Answers], None]] = {
     "outcome": _read_outcome,
     "rewrite": _read_rewrite,
 }
+ANSWER_WORDS = tuple(_ANSWER_READERS)
 NAMES = (
     "table", "chain", "in", "out", "physin", "physout", "src", "dst", "proto", "sport", "dport", "flags",
-    "icmp", "mac", "state", "frag", "offset", "doff", "headers", "bytes", *_ANSWER_READERS,
+    "icmp", "mac", "state", "frag", "offset", "doff", "headers", "bytes", *ANSWER_WORDS,
 )  # fmt: skip

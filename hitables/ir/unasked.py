@@ -1,17 +1,33 @@
-"""Answers that a packet's text gives and no rule asks for, such as those with a misspelt name."""
+"""Words of a packet's text that say nothing: answers that no rule asks for, such as those with a misspelt
+name, and interfaces that no packet of the chain has.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
-from .packet_text import Answers
+from .fields import INTERFACES
+from .hooks import hook_box
+from .packet_text import Answers, Spelled
 from .program import Table
 from .rule import Role
 
 
-def unasked(answers: Answers, tables: Iterable[Table]) -> list[str]:
-    """The words of a packet that no match of *tables* asks for, each with the nearest that one does."""
+def impossible(spelled: Spelled) -> list[str]:
+    """The interfaces of a packet, as words, that none has which enters its chain."""
+    box = hook_box(spelled.chain, spelled.packet.family)
+    named = zip(("in", "out"), INTERFACES, strict=False)
+    return [
+        word for word, field in named if spelled.packet.values.get(field) and field in box and 0 in box[field]
+    ]
+
+
+def unasked(answers: Answers, tables: Iterable[Table], but: Container[str] = ()) -> list[str]:
+    """The words of a packet that no match of *tables* asks for, each with the nearest that one does.
+
+    *but*: attributes that nobody wrote
+    """
     matches = {
         match for table in tables for chain in table.chains for rule in chain.rules for match in rule.matches
     }
@@ -21,7 +37,7 @@ def unasked(answers: Answers, tables: Iterable[Table]) -> list[str]:
     memories = {match.key for match in matches if match.role in (Role.NAMED, Role.ONCE)}
     return [
         *_missing("fact", (key for key, _ in answers.facts), keys),
-        *_missing("number", (attribute for attribute, _ in answers.numbers), attributes),
+        *_missing("number", (name for name, _ in answers.numbers if name not in but), attributes),
         *_missing("outcome", (key for key, _ in answers.outcomes), memories),
     ]
 

@@ -37,6 +37,7 @@ _FORMATS = (
     (_NFT, "a rule set of nft", f"{_SAVE}, which has the rules of iptables-nft, and no native rules of nft"),
     (r'\{"nftables"', "output of nft -j", f"{_SAVE}, which has the rules of iptables-nft"),
     (r"create \S+ (hash|bitmap|list):", "output of ipset save", f"{_SAVE}; sets need not be given"),
+    (r"@[0-9A-Fa-f.:]+/\d+\s", "a list of ClassBench filters", "hitables convert makes rules of it"),
     (r"<(\?xml|iptables-rules|zone|policy|ipset)\b", "XML", _SAVE),
     (
         f"{_SHELL}|{_CALL}",

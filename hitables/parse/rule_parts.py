@@ -283,6 +283,8 @@ class _Cutter:
             return 'write comments in lines of their own, or as -m comment --comment "TEXT"'
         if any(each.startswith("'") for each in self.words[:at]):
             return "iptables-restore joins words by double quotes only"
+        if at > 1 and self.words[at - 1] == "!" and re.fullmatch(r"--?[\w-]+", self.words[at - 2]):
+            return f"write ! {self.words[at - 2]} {word}"
         return ""
 
     def misfit(self, word: str, at: int) -> Fault:

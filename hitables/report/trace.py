@@ -9,9 +9,10 @@ from .. import __version__
 from ..emit.text import rule_text
 from ..ir.packet import Backend, Outcome
 from ..ir.packet_text import Answers
-from ..ir.semantics import Step, Walk
+from ..ir.semantics import RETURNS, Step, Walk
 from ..sources.known import Known
-from ..verify.question import decided_by
+from ..verify.question import KERNEL_POLICY, decided_by
+from .words import counted
 
 _OUTCOMES = {Outcome.NO: "no", Outcome.YES: "yes", Outcome.DROPPED: "dropped"}
 
@@ -23,26 +24,35 @@ def open_conditions(walk: Walk, answers: Answers) -> list[str]:
     return sorted(walk.open | (failed - told))
 
 
-def describe_walk(walk: Walk, table: str = "filter", known: Known | None = None) -> str:
+def describe_walk(walk: Walk, place: tuple[str, str], known: Known | None = None) -> str:
     """A line for each rule read (its line in the file, the outcome, the rule), then effects and verdict.
 
-    With *known*, below a copy that matched, the rule of the source with its file and line.
+    *place*: table and chain that the packet enters.  With *known*, below a copy that matched, the rule of the
+    source with its file and line.
     """
+    table = place[0]
     lines = []
     for step in walk.steps:
-        place = str(step.rule.line) if step.rule.line else "-"
-        lines.append(f"{place:>6}  {_OUTCOMES[step.outcome]:<7}  {rule_text(step.rule, step.chain)}")
+        line = str(step.rule.line) if step.rule.line else "-"
+        lines.append(f"{line:>6}  {_OUTCOMES[step.outcome]:<7}  {rule_text(step.rule, step.chain)}")
         source = known.place(table, step.chain, step.index) if known else ""
         if source and step.outcome is not Outcome.NO:
             lines.append(f"{'':>17}{source}")
     lines += [f"        effect   {effect}" for effect in walk.effects]
-    lines.append(f"verdict: {walk.verdict} after {len(walk.steps)} rules{_decided(walk, table, known)}")
+    rules = counted(len(walk.steps), "rule")
+    lines.append(f"verdict: {walk.verdict} after {rules}{_decided(walk, place, known)}")
     return "\n".join(lines)
 
 
-def _decided(walk: Walk, table: str, known: Known | None) -> str:
-    step = decided_by(walk)
-    source = known.place(table, step.chain, step.index) if known and step else ""
+def _decided(walk: Walk, place: tuple[str, str], known: Known | None) -> str:
+    """By what the packet was decided, if that has a name."""
+    step, (table, chain) = decided_by(walk), place
+    if step is None:
+        at_end = walk.verdict in (RETURNS, KERNEL_POLICY)
+        return f", at the end of {chain}" if at_end else f", by the policy of {chain}"
+    source = known.place(table, step.chain, step.index) if known else ""
+    if not source and step.rule.line:
+        source = f"line {step.rule.line}"
     return f", by {source}" if source else ""
 
 

@@ -11,6 +11,7 @@ import socket
 from collections.abc import Callable
 from functools import partial
 
+from ..ir.fact import ADDRESS_TYPES
 from ..ir.fields import Family
 from . import number_checks as numeric
 from . import values as spelt
@@ -119,15 +120,10 @@ def _log_level(text: str, family: Family) -> None:
 _DSCP = "CS0 CS1 CS2 CS3 CS4 CS5 CS6 CS7 BE AF11 AF12 AF13 AF21 AF22 AF23 AF31 AF32 AF33 AF41 AF42 AF43 EF"
 
 
-_ADDRESS_TYPES = (
-    "UNSPEC UNICAST LOCAL BROADCAST ANYCAST MULTICAST BLACKHOLE UNREACHABLE PROHIBIT THROW NAT XRESOLVE"
-)
-
-
 def _address_types(text: str, family: Family) -> None:
     for word in text.split(","):
-        if not any(name.lower().startswith(word.lower()) for name in _ADDRESS_TYPES.split()):
-            raise ValueError(f"unknown address type {word!r}; use one of {', '.join(_ADDRESS_TYPES.split())}")
+        if not any(name.lower().startswith(word.lower()) for name in ADDRESS_TYPES):
+            raise ValueError(f"unknown address type {word!r}; use one of {', '.join(ADDRESS_TYPES)}")
 
 
 _REJECTS = {

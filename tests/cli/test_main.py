@@ -101,7 +101,7 @@ def test_trace_prints_every_rule_read_with_its_line(small: Path) -> None:
     packet = "chain=INPUT in=eth0 src=10.0.2.9 dst=1.1.1.1 proto=tcp sport=9 dport=3"
     lines = run("trace", small, "--packet", packet).stdout.splitlines()
     assert [line.split()[0] for line in lines[:3]] == ["3", "4", "5"]
-    assert lines[-1] == "verdict: DROP after 3 rules"
+    assert lines[-1] == "verdict: DROP after 3 rules, by line 5"
     run("trace", small, "--packet", "chain=NOPE src=1.1.1.1 dst=1.1.1.1 proto=tcp", status=2)
     run("trace", small, "--packet", "chain=INPUT src=999.1.1.1", status=2)
 
@@ -154,6 +154,21 @@ def test_convert_refuses_ports_on_protocols_without(tmp_path: Path) -> None:
     )
     done = run("convert", "--from", "classbench", "--to", "iptables", filters, status=2)
     assert ":2:" in done.stderr
+
+
+def test_trace_tells_what_surely_holds_and_what_no_packet_has(tmp_path: Path) -> None:
+    rules = tmp_path / "recent.rules"
+    recent = "-A INPUT -p tcp -m recent {} --name ssh -j ACCEPT\n"
+    rules.write_text(
+        f"*filter\n:INPUT DROP [0:0]\n{recent.format('! --set')}{recent.format('--set')}COMMIT\n"
+    )
+    packet = "chain=INPUT in=eth0 src=10.0.0.1 dst=10.0.0.2 proto=tcp sport=1 dport=22"
+    done = run("trace", str(rules), "--packet", f"{packet} out=eth1")
+    assert done.stdout.endswith("verdict: ACCEPT after 2 rules, by line 4\n")
+    assert done.stderr == "hitables: packets of INPUT have no out=\n"
+    line = "IN=eth0 OUT= SRC=10.0.0.1 DST=10.0.0.2 LEN=60 TTL=64 PROTO=UDP SPT=1 DPT=2 LEN=40"
+    done = run("trace", str(rules), "--packet", line)
+    assert done.stdout.endswith("verdict: DROP after 2 rules, by the policy of INPUT\n") and not done.stderr
 
 
 def test_trace_names_matches_with_memory_that_the_packet_does_not_answer(tmp_path: Path) -> None:

@@ -66,6 +66,17 @@ def test_what_the_line_does_not_say_is_told() -> None:
     assert len(read_log_line(next(iter(LINES)), Family.IPV4).assumed) == 2
 
 
+def test_numbers_of_the_line_are_told_and_words_behind_it_go_before_them() -> None:
+    line = next(iter(LINES)).replace("TOS=0x00 PREC=0x00", "TOS=0x10 PREC=0x20")
+    read = read_log_line(f'{line} number="mark=7" fact="a=yes" fact="b=no"', Family.IPV4)
+    answers = read_packet(read.words, Family.IPV4).answers
+    assert answers.numbers == {("length", 0): 60, ("ttl", 0): 51, ("tos", 0): 0x30, ("mark", 0): 7}
+    assert answers.facts == {("a", 0): True, ("b", 0): False}
+    assert set(read.numbers) == {"length", "ttl", "tos", "mark"}
+    six = read_packet(read_log_line(LINE6.replace("TC=0", "TC=184"), Family.IPV6).words, Family.IPV6).answers
+    assert six.numbers == {("length", 0): 64, ("hl", 0): 64, ("tos", 0): 184, ("mark", 0): 0}
+
+
 def test_other_lines_are_no_log_lines() -> None:
     assert not is_log_line("chain=INPUT src=10.0.0.1 dst=10.0.0.2 proto=tcp sport=1 dport=2")
     assert not is_log_line("MAIN=1 OUT=2")

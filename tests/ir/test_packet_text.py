@@ -144,3 +144,12 @@ def test_the_docs_list_every_word() -> None:
     cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
     message = {word for cell in cells for word in re.findall(r"`(\w+)=\w*`", cell)}
     assert message == set(NAMES)
+
+
+def test_types_of_addresses_are_told_by_name() -> None:
+    packet = "chain=INPUT src=1.1.1.1 dst=2.2.2.2 proto=esp"
+    spelled = read_packet(f'{packet} number="dst type=LOCAL" number="packet type=broadcast"', Family.IPV4)
+    assert spelled.answers.numbers == {("dst type", 0): 2, ("packet type", 0): 1}
+    assert 'number="dst type=LOCAL"' in show_packet(spelled.packet, answers=spelled.answers)
+    with pytest.raises(ParseError, match="did you mean LOCAL"):
+        read_packet(f'{packet} number="dst type=LOCL"', Family.IPV4)

@@ -105,6 +105,7 @@ LISTED = "Chain INPUT (policy ACCEPT)\ntarget     prot opt source               
         ('{"nftables": [{"metainfo": {}}]}\n', "nft -j", "iptables-save"),
         ("create blocked hash:net family inet\nadd blocked 10.0.0.0/8\n", "ipset save", "sets need not"),
         ('<?xml version="1.0" encoding="utf-8"?>\n<zone>\n', "XML", "iptables-save"),
+        ("@10.0.0.0/8\t0.0.0.0/0\t0 : 65535\t80 : 80\t0x06/0xFF\n", "ClassBench", "hitables convert"),
     ],
 )
 def test_a_text_of_another_tool_is_named_with_the_right_command(text: str, what: str, advice: str) -> None:
@@ -121,6 +122,11 @@ def test_a_rule_set_whose_comments_and_rules_name_other_tools_is_read() -> None:
 def test_in_ipv6_the_advice_names_its_tools() -> None:
     error = mistakes("-P INPUT ACCEPT\n-A INPUT -s 2001:db8::1 -j DROP\n")
     assert "ip6tables -S" in error.reason and "ip6tables-save" in error.hint
+
+
+def test_a_negation_behind_its_option_is_told_where_it_stands() -> None:
+    error = mistakes("*filter\n-A INPUT -i ! eth0 -j DROP\nCOMMIT\n")
+    assert error.hint == "write ! -i eth0"
 
 
 # ---- names of options ----

@@ -38,7 +38,9 @@ def test_lint_of_one_long_chain_looks_at_the_rules_that_each_rule_may_meet() -> 
     assert many < few * 4**MOST
 
 
-@pytest.mark.parametrize(("axis", "size"), [("interfaces", 800), ("sets", 300), ("decorated", 400), ("guests", 400)])
+@pytest.mark.parametrize(
+    ("axis", "size"), [("interfaces", 800), ("sets", 300), ("decorated", 400), ("guests", 400)]
+)
 def test_lint_of_a_firewall_looks_at_the_rules_that_each_rule_may_meet(axis: str, size: int) -> None:
     few, many = (
         looked_at_by_lint(hitables.read(FIREWALL_AXES[axis](each)), "filter") for each in (size, 4 * size)

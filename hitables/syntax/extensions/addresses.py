@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...ir.fact import ADDRESS_TYPES, PACKET_TYPES
 from ...ir.fields import Family, Field
 from ...ir.rule import Role
 from .. import number_checks as numeric
@@ -11,12 +12,6 @@ from .. import values as spelt
 from .. import writers as write
 from ..canonical import Form, Options
 from ..extension import ENTERING, LEAVING, Uses, match, scope
-
-_ADDRESS_TYPES = (
-    "UNSPEC", "UNICAST", "LOCAL", "BROADCAST", "ANYCAST", "MULTICAST", "BLACKHOLE", "UNREACHABLE",
-    "PROHIBIT", "THROW", "NAT", "XRESOLVE",
-)  # fmt: skip
-
 
 _PACKET_TYPES = {
     "unicast": "unicast", "host": "unicast", "broadcast": "broadcast", "bcast": "broadcast",
@@ -53,13 +48,11 @@ MATCHES = (
         bystanders="--limit-iface-in --limit-iface-out",
         # In IPv6 an address may have several types.
         numbers={
-            f"--{side}-type": compare.names(f"{side} type", _ADDRESS_TYPES, Family.IPV4)
+            f"--{side}-type": compare.names(f"{side} type", ADDRESS_TYPES, Family.IPV4)
             for side in ("src", "dst")
         },
         source="netfilter/xt_addrtype.c",
-        form=Form(
-            {"--src-type": write.names_of(_ADDRESS_TYPES), "--dst-type": write.names_of(_ADDRESS_TYPES)}
-        ),
+        form=Form({"--src-type": write.names_of(ADDRESS_TYPES), "--dst-type": write.names_of(ADDRESS_TYPES)}),
     ),
     match(
         "cluster",
@@ -142,7 +135,7 @@ MATCHES = (
         need="--pkt-type",
         reads="ADDRESSES PKTTYPE META",
         complements="--pkt-type",
-        numbers={"--pkt-type": compare.names("packet type", tuple(dict.fromkeys(_PACKET_TYPES.values())))},
+        numbers={"--pkt-type": compare.names("packet type", PACKET_TYPES)},
         source="netfilter/xt_pkttype.c",
         form=Form({"--pkt-type": write.one_of(_PACKET_TYPES)}),
     ),
