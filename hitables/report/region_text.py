@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 
-from ..ir.fields import INTERFACES, STATES, Family, Field, Fragment, interface_name, top
+from ..ir.fields import INTERFACES, STATES, TCP, Family, Field, Fragment, interface_name, top
 from ..ir.intervals import Values
 from ..ir.packet_text import FLAGS, PROTOCOLS
 
@@ -31,7 +31,7 @@ def describe(box: Mapping[Field, Values], family: Family) -> str:
             words.append(f"port {_few(box[port], 65535, str)}")
     if Field.ICMP in box:
         words.append(f"type {_icmp(box[Field.ICMP])}")
-    if Field.FLAGS in box:
+    if Field.FLAGS in box and (Field.PROTO not in box or TCP in box[Field.PROTO]):
         words.append(f"with flags {_flags(box[Field.FLAGS])}")
     if Field.FRAG in box:
         words.append("(" + ", ".join(name for value, name in _FRAGMENTS if value in box[Field.FRAG]) + ")")

@@ -158,6 +158,8 @@ def test_backends_that_agree_are_listed_once() -> None:
         ({Field.STATE: Values.of((2, 5))}, "any protocol state NEW"),
         ({Field.PROTO: Values.only(1), Field.ICMP: Values.of((8 << 8, (8 << 8) + 255))}, "icmp type 8"),
         ({Field.FLAGS: Values.only(2, 34)}, "any protocol with flags SYN no-FIN no-RST no-PSH no-ACK"),
+        ({Field.PROTO: Values.only(6), Field.FLAGS: Values.only(2, 34)}, "tcp with flags SYN no-FIN no-RST no-PSH no-ACK"),
+        ({Field.PROTO: Values.only(50), Field.FLAGS: Values.only(2, 34)}, "esp"),
     ],
 )  # fmt: skip
 def test_regions_in_words(box: dict[Field, Values], words: str) -> None:
