@@ -109,7 +109,7 @@ class CompileOptions(TypedDict, total=False):
     equivalence    "full", "verdict": every rule stays, or rules that change no verdict are removed
     tables, chains (): compile these only; () means all
     costs          None (as shipped): a profile of `hitables calibrate`, as its JSON text
-    hot            0: most copies of the rules of most packets that stand in front of a tree, where they pay;
+    hot            0: most copies, in front of a tree, of the rules that decide most packets, where they pay;
                    needs counters
     uniform        False: True gives all rules the same weight, whatever their counters are
     leave          (): chains that other programs manage, as patterns (DOCKER*) or presets (docker): they are

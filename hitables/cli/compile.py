@@ -196,7 +196,7 @@ class Weights:
         metavar="N",
         type=click.IntRange(0, MOST_HOT),
         default=0,
-        help="Put copies of the rules of most packets in front of each tree, at most N; those that pay.",
+        help="Put copies of the rules that decide most packets in front of each tree, at most N; those that pay.",
     ),
     costs_option('Minimise time by this profile of "hitables calibrate".'),
 )
@@ -296,7 +296,7 @@ def compile_command(
     Trees favour the rules that match most packets. The packets that match each rule are counted in --trace
     or --pcap, else by the counters of FILE (iptables-save -c); without counters all rules weigh the same.
 
-    --hot puts copies of the rules of most packets in front of the trees, cut to the packets that each of
+    --hot puts copies of the rules that decide most packets in front of the trees, cut to the packets that each of
     these rules decides, as long as the cost model says that they pay.
     """
     from ..analyse.compiled_text import refuse_compiled
@@ -479,8 +479,8 @@ def _show_summary(reports: Any) -> None:
         "rules",
         *(["removed"] if any_removed else []),
         *(["hot"] if any_hot else []),
-        *("printed", "read", "read now", "longest now", "nested"),
-        *(name for backend in backends for name in (f"{backend} ns", f"{backend} now")),
+        *("printed", "read", "read after", "longest after", "nested"),
+        *(name for backend in backends for name in (f"{backend} ns", f"{backend} after")),
     ]
     columns = [("table", False), ("chain", False), *((name, True) for name in numbers), ("", False)]
     rows = [

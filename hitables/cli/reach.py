@@ -67,13 +67,13 @@ from .terminal import (
 )
 @section(
     "Rule set",
-    option("--table", metavar="TABLE", default="filter", show_default=True, help="Ask this table."),
+    option("--table", metavar="TABLE", default="filter", show_default=True, help="Examine this table."),
     option(
         "--chain",
         "chains",
         metavar="CHAIN",
         multiple=True,
-        help="Ask this chain; may be repeated. By default all built-in chains.",
+        help="Examine this chain; may be repeated. By default all built-in chains.",
     ),
     backend_option("Read the rules as this iptables does; any: as legacy and as nft."),
     family_option,

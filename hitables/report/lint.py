@@ -70,8 +70,9 @@ def _message(flaw: Flaw, table: Table) -> str:
         nothing = f"changes nothing{_once_removed(flaw)}"
         if lines:
             return f"{nothing}: {lines} would do the same"
-        behind = f"what follows chain {flaw.chain}" if table[flaw.chain].policy is None else "the policy"
-        return f"{nothing}: {behind} does the same"
+        if table[flaw.chain].policy is None:
+            return f"{nothing}: packets that return from {flaw.chain} are treated the same"
+        return f"{nothing}: the policy does the same"
     if lines:
         verb = "covers" if len(flaw.covering) == 1 else "cover"
         return "never matches: " + "; ".join(filter(None, (f"{lines} {verb} it", flaw.why)))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @command(
-    short_help="Put copies of the rules of most packets in front of the trees.",
+    short_help="Put copies of the rules that decide most packets in front of the trees.",
     examples=(
         (
             "Choose hot rules by the counters of this kernel, and load the difference",

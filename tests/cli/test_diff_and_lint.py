@@ -97,7 +97,7 @@ def test_what_a_user_chain_need_not_do_is_not_done_by_a_policy(tmp_path: Path) -
         "-A jail -s 192.0.2.9/32 -j REJECT\n-A jail -j RETURN\nCOMMIT\n"
     )
     first = run("lint", str(rules), status=1).stdout.splitlines()[0]
-    assert first == f"{rules}:7: changes nothing: what follows chain jail does the same"
+    assert first == f"{rules}:7: changes nothing: packets that return from jail are treated the same"
 
 
 def report(command: str, form: str, files: dict[str, str]) -> Any:
