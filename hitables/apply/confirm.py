@@ -17,7 +17,7 @@ from ..ir.fields import Family
 from ..ir.foreign import is_foreign
 from ..ir.packet import Backend
 from . import guard as guards
-from .connections import Connections, established
+from .connections import NewConnections
 from .drift import as_named
 from .in_force import InForce, Place, confirm_record, in_force, own_places, places
 from .kernel import Kernel
@@ -31,10 +31,10 @@ from .store import ROLLED_BACK, State, Store, Waiting
 
 def duty(folder: str, number: int, session: Session | None) -> guards.Duty:
     """The duty of the guard of record *number*; a new connection from the client of *session* confirms it."""
-    seen = connections(session)
+    new = NewConnections(session.client, session.server_port) if session is not None else None
     return guards.Duty(
         is_waiting=lambda: is_waiting(folder, number),
-        confirm=lambda: confirmed_by_connection(folder, number, session, seen),
+        confirm=lambda: confirmed_by_connection(folder, number, new),
         roll_back=lambda why: guard_rolls_back(folder, number, why),
     )
 
@@ -57,19 +57,14 @@ def _is_own(waiting: Waiting | None, number: int) -> bool:
     return waiting is not None and waiting.number == number and waiting.guard == os.getpid()
 
 
-def confirmed_by_connection(folder: str, number: int, session: Session | None, seen: Connections) -> bool:
-    """Confirm record *number* if *session*'s client has a connection that was not *seen*; whether it has."""
-    if session is None or not connections(session) - seen:
+def confirmed_by_connection(folder: str, number: int, new: NewConnections | None) -> bool:
+    """Confirm record *number* if a *new* connection has been established; whether it is confirmed."""
+    if new is None or not new.look():
         return False
     with contextlib.suppress(HitablesError):
         confirm(folder, number, "a new connection")
         return True
     return False
-
-
-def connections(session: Session | None) -> Connections:
-    """The connections of the client of *session* to its server."""
-    return established(session.client, session.server_port) if session is not None else frozenset()
 
 
 def guard_rolls_back(folder: str, number: int, why: str) -> None:

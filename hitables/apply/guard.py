@@ -40,7 +40,8 @@ class Duty:
     """What a guard asks while it waits, and what it does at the end.
 
     is_waiting  whether the rule set still waits for its confirmation
-    confirm     confirms the rule set if a new connection shows that it may; whether it did
+    confirm     confirms the rule set if a connection shows that it may, which began after the first call;
+                whether it did.  The first call comes when the rules are loaded
     roll_back   loads the old rule set, for the reason given
     """
 

@@ -81,7 +81,8 @@ CHANGES_SECONDS = 10.0
         "--by-connection",
         "connection",
         is_flag=True,
-        help="Confirm the rules when a new SSH connection from the host of this session is established.",
+        help="Confirm the rules when a new SSH connection from the host of this session is established after "
+        "they are loaded, and stays for half a second.",
     ),
 )
 @section(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -10,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -178,6 +180,34 @@ def test_a_new_connection_confirms(firewall: Firewall) -> None:
     firewall.namespace.call(connect, 2222)
     firewall.until(lambda: "confirmed by a new connection" in firewall.log())
     assert status_of(firewall)[2] == "confirmed"
+
+
+def keep_connecting(port: int) -> None:
+    """Open connections from one thread, one each 5 ms, as long as the process lives."""
+    listener = socket.create_server(("127.0.0.1", port), backlog=10_000)
+    _OPEN.append(listener)
+
+    def open_more() -> None:
+        while True:
+            with contextlib.suppress(OSError):
+                _OPEN.append(socket.create_connection(("127.0.0.1", port), timeout=0.1))
+            time.sleep(0.005)
+
+    threading.Thread(target=open_more, daemon=True).start()
+
+
+def test_a_connection_that_came_while_rules_were_loaded_does_not_confirm(firewall: Firewall) -> None:
+    """The old rules let it in; the new ones let in none."""
+    firewall.namespace.call(keep_connecting, 2222)
+    rules = NEW.replace("INPUT DROP", "INPUT ACCEPT").replace(
+        "-A INPUT -i lo", "-A INPUT -p tcp -m tcp --dport 2222 --syn -j DROP\n-A INPUT -i lo"
+    )
+    session = {"SSH_CONNECTION": "127.0.0.1 40000 127.0.0.1 2222"}
+    firewall.hitables(
+        "apply", firewall.file(rules), "--confirm", 1, "--by-connection", "--force", environment=session
+    )
+    firewall.until(lambda: status_of(firewall)[2] != "waiting")
+    assert "taken back, because it was not confirmed in time" in firewall.log()
 
 
 def test_a_reboot_ends_the_wait_and_the_confirmed_rules_are_those_to_load(firewall: Firewall) -> None:
