@@ -109,17 +109,14 @@ def _detach(connection: socket.socket, duty: Duty) -> None:
 
 
 def _watch(connection: socket.socket, duty: Duty) -> None:
-    message = b""
-    while not message.endswith(b"\n"):
-        part = connection.recv(32)
-        if not part:
-            if duty.is_waiting():
-                _insist(duty.roll_back, "the loading ended half-way")
-            return
-        message += part
-    deadline = time.monotonic() + float(message)  # a changed clock changes nothing
-    while duty.is_waiting():
-        if duty.confirm():
+    seconds = _seconds_to_wait(connection)
+    if seconds is None:
+        if _is_waiting(duty):
+            _insist(duty.roll_back, "the loading ended half-way")
+        return
+    deadline = time.monotonic() + seconds  # a changed clock changes nothing
+    while _is_waiting(duty):
+        if _confirms(duty):
             return
         rest = deadline - time.monotonic()
         if rest <= 0:
@@ -128,13 +125,50 @@ def _watch(connection: socket.socket, duty: Duty) -> None:
         time.sleep(min(_POLL, rest))
 
 
+# Nothing else takes the rules back, so the guard survives errors of any kind: memory or files may be short
+# for a moment.
+
+
+def _seconds_to_wait(connection: socket.socket) -> float | None:
+    """What the message of `Guard.loaded` says; None if the loading process ends without one."""
+    message = b""
+    while not message.endswith(b"\n"):
+        try:
+            part = connection.recv(32)
+        except ConnectionError:
+            return None
+        except Exception:
+            time.sleep(_POLL)
+            continue
+        if not part:
+            return None
+        message += part
+    return float(message)
+
+
+def _is_waiting(duty: Duty) -> bool:
+    """Whether the rule set waits for its confirmation; True if that is unknown."""
+    try:
+        return duty.is_waiting()
+    except Exception:
+        return True
+
+
+def _confirms(duty: Duty) -> bool:
+    """Whether a connection has confirmed the rule set; False if that is unknown."""
+    try:
+        return duty.confirm()
+    except Exception:
+        return False
+
+
 def _insist(roll_back: Callable[[str], None], why: str) -> None:
     """Roll back, and try again if that fails: another program may hold the lock."""
     for pause in _PAUSES:
         try:
             roll_back(why)
             return
-        except Exception:  # of any kind: nothing else takes the rules back
+        except Exception:
             time.sleep(pause)
     roll_back(why)
 

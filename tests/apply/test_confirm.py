@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import random
+import resource
 import signal
 import socket
 import subprocess
@@ -124,6 +125,19 @@ def test_signals_to_the_guard_change_nothing(firewall: Firewall) -> None:
     firewall.until(lambda: "taken back, because" in firewall.log())
     assert plain(firewall.save()) == before
     assert status_of(firewall)[2] == "rolled back"
+
+
+@pytest.mark.parametrize("limit", [resource.RLIMIT_AS, resource.RLIMIT_NOFILE], ids=["memory", "files"])
+def test_a_guard_survives_that_memory_or_files_are_short_for_a_moment(firewall: Firewall, limit: int) -> None:
+    firewall.load(OLD)
+    before = plain(firewall.save())
+    firewall.hitables("apply", firewall.file(NEW), "--confirm", 2)
+    pid = guard_of(firewall)
+    usual = resource.prlimit(pid, limit, (1, resource.prlimit(pid, limit)[1]))
+    time.sleep(0.6)  # in which the guard looks twice
+    resource.prlimit(pid, limit, usual)
+    firewall.until(lambda: "taken back, because" in firewall.log())
+    assert plain(firewall.save()) == before
 
 
 def test_a_guard_that_was_killed_is_reported_and_the_rules_can_be_taken_back(firewall: Firewall) -> None:
