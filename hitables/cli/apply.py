@@ -18,6 +18,7 @@ from .streams import discard
 from .terminal import (
     Differ,
     Number,
+    WholeNumber,
     backend_option,
     command,
     data_options,
@@ -302,7 +303,7 @@ def confirm(folder: str) -> None:
         ("Load rule set 3 of the history", "hitables rollback 3"),
     ),
 )
-@click.argument("number", metavar="[N]", type=click.IntRange(1), required=False)
+@click.argument("number", metavar="[N]", type=WholeNumber(1), required=False)
 @section("State", state_option)
 @option("--guarded-by", type=int, hidden=True)
 def rollback(number: int | None, folder: str, guarded_by: int | None) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ..errors import HitablesError
-from .terminal import command, option, section, state_option
+from .terminal import WholeNumber, command, option, section, state_option
 
 
 @command(
@@ -26,7 +26,7 @@ from .terminal import command, option, section, state_option
         "--ssh",
         "ports",
         metavar="PORT",
-        type=click.IntRange(1, 65535),
+        type=WholeNumber(1, 65535),
         multiple=True,
         help="If nothing else can be loaded, let in ssh to this port; by default to those of sshd. May be "
         "repeated.",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import math
 import os
 import re
 import sys
@@ -345,14 +346,34 @@ class Number(click.FloatRange):
         super().__init__(min, 1e9, min_open=min_open)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        number: float = super().convert(value, param, ctx)
-        if number != number:  # nan, which compares as neither below nor above the bounds
-            self.fail(f"{value!r} is no number", param, ctx)
+        try:
+            number: float = super().convert(value, param, ctx)
+        except click.BadParameter:
+            number = math.nan
+        if math.isnan(number):  # which compares as neither below nor above the bounds
+            kind = "number of seconds" if param is not None and param.metavar == "SECONDS" else "number"
+            bounds = f"above {self.min:g}, and up to 1e9" if self.min_open else f"from {self.min:g} to 1e9"
+            self.fail(f"{value!r} is no {kind} {bounds}", param, ctx)
         return number
 
     def _describe_range(self) -> str:
-        """For the help: the lower bound alone, as the upper one only excludes nonsense."""
-        return f"x{'>' if self.min_open else '>='}{self.min:g}"
+        """For the help."""
+        return f"{self.min:g}{'<' if self.min_open else '<='}x<=1e9"
+
+
+class WholeNumber(click.IntRange):
+    """A number without a fraction from *min* to *max*, or without end."""
+
+    def __init__(self, min: int, max: int | None = None) -> None:
+        super().__init__(min, max)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            number: int = super().convert(value, param, ctx)
+        except click.BadParameter:
+            bounds = f"of at least {self.min}" if self.max is None else f"from {self.min} to {self.max}"
+            self.fail(f"{value!r} is no whole number {bounds}", param, ctx)
+        return number
 
 
 _UNITS = {"K": 10, "M": 20, "G": 30, "T": 40}

@@ -272,6 +272,25 @@ def test_a_value_outside_the_range_of_an_option_is_refused(option: str, value: s
     assert f"Error: Invalid value for '--{option}': " in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["apply", "--confirm", "1e12"], "'--confirm': '1e12' is no number of seconds from 0 to 1e9"),
+        (["apply", "--confirm", "abc"], "'--confirm': 'abc' is no number of seconds from 0 to 1e9"),
+        (["apply", "--timeout", "0"], "'--timeout': '0' is no number of seconds above 0, and up to 1e9"),
+        (["compile", "--spfac", "abc"], "'--spfac': 'abc' is no number from 1 to 1e9"),
+        (["rollback", "abc"], "'abc' is no whole number of at least 1"),
+        (["persist", "--ssh", "70000"], "'70000' is no whole number from 1 to 65535"),
+    ],
+)
+def test_the_message_says_what_number_is_expected(words: list[str], message: str) -> None:
+    assert run(*words, "file", status=2).stderr.rstrip().endswith(message)
+
+
+def test_the_help_has_both_bounds_of_a_number() -> None:
+    assert "0<=x<=1e9" in run("apply", "--help", status=0).stdout
+
+
 def test_large_values_are_accepted() -> None:
     large = ("--max-expansion", "1e9", "--spfac", "1e9", "--timeout", "1e9", "--max-memory", "1024T")
     assert run("compile", *large, text=SMALL, status=0).stderr == ""
