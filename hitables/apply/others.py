@@ -29,6 +29,13 @@ class Merged:
     left: dict[str, frozenset[str]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
+    def changeable(self) -> Tables:
+        """*tables* without the chains of *left*."""
+        return {
+            table: {name: chain for name, chain in chains.items() if name not in self.left[table]}
+            for table, chains in self.tables.items()
+        }
+
 
 def merge(wanted: Tables, kernel: Tables, is_foreign: Callable[[str], bool]) -> Merged:
     """*wanted* with the foreign chains that *kernel* has now, and the jumps to them."""
@@ -149,3 +156,8 @@ def own(chains: Chains, patterns: Sequence[str]) -> Chains:
         for name, chain in chains.items()
         if not matches(name, patterns)
     }
+
+
+def own_rule_count(tables: Tables, patterns: Sequence[str]) -> int:
+    """The rules of *tables* that `own` keeps."""
+    return sum(len(chain.rules) for chains in tables.values() for chain in own(chains, patterns).values())

@@ -235,6 +235,7 @@ def _difference(request: Request, ready: Ready, loaded: InForce | None) -> Diffe
     """
     from .. import api
     from ..apply.drift import holds
+    from ..apply.others import own_rule_count
     from ..apply.status import with_others
     from ..ir.foreign import hide, patterns_of
     from ..report.firewall import Difference
@@ -273,8 +274,8 @@ def _difference(request: Request, ready: Ready, loaded: InForce | None) -> Diffe
         changes,
         trouble,
         (title_of_old, ready.prepared.file),
-        after.rule_count(),
-        sum(len(chain.rules) for chains in ready.change.loaded().values() for chain in chains.values()),
+        own_rule_count(ready.prepared.merged.changeable(), patterns),
+        own_rule_count(ready.change.loaded(), patterns),
         new,
         changed,
         removed,

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..apply import guard
 from ..apply.in_force import InForce
+from ..apply.others import own_rule_count
 from ..apply.status import Compared, Status
 from ..apply.store import Record, State
 from ..ir.fields import Family
@@ -33,7 +34,7 @@ class Difference:
 
     changes   the packets that are treated otherwise; None if that cannot be found out, because of *trouble*
     names     of the two rule sets that *changes* compares
-    rules     of the file, and *loaded* of them in the kernel
+    rules     of the file, and *loaded* of them in the kernel; both without those of others
     new, changed, removed  how many chains of the kernel are
     """
 
@@ -56,8 +57,8 @@ class Difference:
             return f"{title}: the rules cannot be compared with those of the kernel: {self.trouble}"
         return (
             f"{title}:\n{show(self.changes, self.names, CHANGES_SHOWN, LISTED_BY)}\n"
-            f"{self.rules} rules, {self.loaded} as loaded; chains: {self.new} new, {self.changed} changed, "
-            f"{self.removed} removed"
+            f"{self.rules} rules, {self.loaded} as loaded; chains: {self.new} new, "
+            f"{self.changed} changed, {self.removed} removed"
         )
 
     def document(self) -> dict[str, Any]:
@@ -186,9 +187,8 @@ def _record(record: Record, status: Mapping[int, str]) -> dict[str, Any]:
 
 
 def rules_of(record: Record, family: Family) -> int:
-    """The rules of one family of *record*, as they were loaded."""
-    chains = (chain for chains in record.halves[family].tables.values() for chain in chains.values())
-    return sum(len(chain.rules) for chain in chains)
+    """The rules of one family of *record*, as they were loaded, but for those of others."""
+    return own_rule_count(record.halves[family].tables, record.leave)
 
 
 def _moment(seconds: float) -> str:

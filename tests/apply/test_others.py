@@ -320,3 +320,17 @@ def test_an_apply_that_only_leaves_more_chains_is_remembered(firewall: Firewall)
     assert "the kernel holds rule set 2" in firewall.hitables("status").stdout
     firewall.hitables("status", "--repair")
     assert "-A INPUT -j f2b-sshd" in firewall.save()
+
+
+def test_apply_and_history_count_the_rules_that_are_not_of_others(tmp_path: Path) -> None:
+    """The kernel has four rules of others: two jumps, and one rule of a chain that theirs enters."""
+    with Namespace() as namespace:
+        firewall = Firewall(namespace, tmp_path, Backend.NFT)
+        firewall.load(
+            "*filter\n:KUBE-SERVICES - [0:0]\n:cali-INPUT - [0:0]\n:helper - [0:0]\n-A INPUT -j KUBE-SERVICES\n"
+            "-A INPUT -j cali-INPUT\n-A KUBE-SERVICES -j helper\n-A helper -s 10.0.0.4/32 -j DROP\nCOMMIT\n"
+        )
+        path = firewall.file("*filter\n-A INPUT -s 10.9.9.9/32 -j DROP\nCOMMIT\n")
+        said = firewall.apply(path, "--leave", "kube", "--leave", "calico").stdout
+        assert "\n1 rules, 1 as loaded; chains: 0 new, 1 changed, 0 removed" in said
+        assert re.findall(r"(\d+) rules?  ", firewall.hitables("history").stdout) == ["0", "1"]
