@@ -141,6 +141,8 @@ def _applied(request: Request, report: Report, session: lockout.Session | None) 
             else:
                 _record_as_is(request, ready, state, store, report)
             return Result.NOTHING
+        for each in ready:
+            _tell_of_presets(each, patterns_of(request.leave), report)
         report.differ(ready, in_force(store, state.confirmed) if state.confirmed else None)
         _check_lockout(request, ready, session, report)
         if request.dry_run:
@@ -200,11 +202,6 @@ def _ready(request: Request, family: Family, state: State, store: Store, report:
     other_backend = also_present(family, kernel.backend)
     if other_backend:
         report.tell(other_backend)
-    for preset in recognised_presets(found.program, patterns):
-        report.tell(
-            f"warning: the kernel has chains of {preset}, which these rules replace; "
-            f"--leave {preset} keeps them"
-        )
     known = known_tables(found, _confirmed_half(state, store, family), patterns)
     _check_leave(request, family, found, report)
     prepared = prepare(
@@ -224,6 +221,18 @@ def _check_leave(request: Request, family: Family, found: Found, report: Report)
         if preset:
             raise InvalidOption(f"--leave {word}: no chain has this name; did you mean {preset}?")
         report.tell(f"warning: --leave {word}: no chain has this name")
+
+
+def _tell_of_presets(ready: Ready, patterns: Sequence[str], report: Report) -> None:
+    """Tell of chains of known programs in the tables that change."""
+    changing = {table for table, plan in ready.change.plans.items() if not plan.is_idle}
+    program = ready.found.program
+    program = replace(program, tables=tuple(table for table in program if table.name in changing))
+    for preset in recognised_presets(program, patterns):
+        report.tell(
+            f"warning: the kernel has chains of {preset}, which these rules replace; "
+            f"--leave {preset} keeps them"
+        )
 
 
 def _confirmed_half(state: State, store: Store, family: Family) -> Half | None:

@@ -334,3 +334,15 @@ def test_apply_and_history_count_the_rules_that_are_not_of_others(tmp_path: Path
         said = firewall.apply(path, "--leave", "kube", "--leave", "calico").stdout
         assert "\n1 rules, 1 as loaded; chains: 0 new, 1 changed, 0 removed" in said
         assert re.findall(r"(\d+) rules?  ", firewall.hitables("history").stdout) == ["0", "1"]
+
+
+def test_chains_of_docker_are_named_if_the_rules_replace_them_and_only_then(tmp_path: Path) -> None:
+    warning = "warning: the kernel has chains of docker, which these rules replace; --leave docker keeps them"
+    with Namespace() as namespace:
+        firewall = Firewall(namespace, tmp_path, Backend.NFT)
+        firewall.load("*filter\n:DOCKER - [0:0]\n-A DOCKER -s 10.0.0.1/32 -j ACCEPT\nCOMMIT\n")
+        with_docker, nat = firewall.file(firewall.save(), "with.rules"), "*nat\n-A OUTPUT -j ACCEPT\nCOMMIT\n"
+        assert warning not in firewall.apply(with_docker).stderr
+        assert warning not in firewall.apply(firewall.file(nat, "nat.rules")).stderr
+        without = firewall.file("*filter\n-A INPUT -s 10.0.0.2/32 -j DROP\nCOMMIT\n", "without.rules")
+        assert warning in firewall.hitables("apply", without, "--dry-run", status=1).stderr
