@@ -331,7 +331,11 @@ def rollback(number: int | None, folder: str, guarded_by: int | None) -> None:
 @section("State", state_option)
 @data_options
 def history(folder: str, form: str, as_json: bool) -> None:
-    """List the rule sets that were loaded, and which one is confirmed."""
+    """List the rule sets that were loaded; * marks those that are confirmed and in force.
+
+    These are the one that was confirmed last, and earlier ones with a family or tables that it does not have.
+    """
+    from ..apply.in_force import places
     from ..apply.store import Store
     from ..report.firewall import history_document, rules_of
     from ..report.formats import dump
@@ -342,11 +346,13 @@ def history(folder: str, form: str, as_json: bool) -> None:
     if is_json(form, as_json):
         click.echo(dump(history_document(state, records)), nl=False)
         return
+    confirmed = [record for record in records if record.number == state.confirmed]
+    in_force = {number for record in confirmed for number in places(record).values()}
     for record in records:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.when))
         rules = sum(rules_of(record, family) for family in record.halves)
         files = ", ".join(half.file for half in record.halves.values())
-        mark = "*" if record.number == state.confirmed else " "
+        mark = "*" if record.number in in_force else " "
         how = state.status.get(record.number, "unfinished")
         click.echo(f"{mark} {record.number:>4}  {when}  {how:<11}  {rules:>7} rules  {files}")
 

@@ -344,6 +344,21 @@ def test_a_rollback_that_comes_too_late_takes_back_no_other(firewall: Firewall) 
     assert "--dport 2222 " in firewall.save()
 
 
+def test_history_marks_each_rule_set_that_is_in_force(firewall: Firewall) -> None:
+    """Of rule set 2 first table nat and IPv6 stay in force, then nothing but IPv6."""
+
+    def marked() -> list[int]:
+        lines = firewall.hitables("history").stdout.splitlines()
+        return [int(line.split()[1]) for line in lines if line.startswith("*")]
+
+    firewall.apply(other_file(firewall))
+    assert marked() == [2, 3]
+    firewall.apply(firewall.file(filtered(22) + NAT, "both.rules"))
+    assert marked() == [2, 4]
+    firewall.apply(firewall.file(SIX.replace("DROP", "ACCEPT"), "six.rules"))
+    assert marked() == [4, 5]
+
+
 # The guard, and what it cannot write.
 
 
