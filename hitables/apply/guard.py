@@ -164,13 +164,22 @@ def _confirms(duty: Duty) -> bool:
 
 def _insist(roll_back: Callable[[str], None], why: str) -> None:
     """Roll back, and try again if that fails: another program may hold the lock."""
-    for pause in _PAUSES:
+    trouble: object = None
+    for pause in (*_PAUSES, 0):
         try:
             roll_back(why)
             return
-        except Exception:
-            time.sleep(pause)
-    roll_back(why)
+        except Exception as error:
+            if trouble is None:
+                _tell_of_trouble(f"the old rules cannot be loaded now: {error}; trying again for an hour")
+            trouble = error
+        time.sleep(pause)
+    _tell_of_trouble(f"the old rules are not loaded: {trouble}; hitables rollback tries it once more")
+
+
+def _tell_of_trouble(message: str) -> None:
+    with contextlib.suppress(Exception):
+        tell_everyone(f"hitables: {message}")
 
 
 def is_alive(pid: int) -> bool:

@@ -355,6 +355,27 @@ def test_a_guard_takes_back_its_own_rule_set_only(firewall: Firewall) -> None:
     firewall.hitables("rollback")
 
 
+def test_a_guard_that_cannot_take_the_rules_back_tells_everyone_and_tries_again(firewall: Firewall) -> None:
+    programs = firewall.folder / "programs"
+    programs.mkdir()
+    told = firewall.folder / "told"
+    told.touch()
+    for name in ("wall", "logger"):
+        (programs / name).write_text(f'#!/bin/sh\necho "{name}: $*" >> {told}\n')
+        (programs / name).chmod(0o755)
+    path = {"PATH": f"{programs}:{os.environ['PATH']}"}
+    firewall.hitables("apply", firewall.file(NEW), "--confirm", 1, environment=path)
+    state = firewall.state / "state.json"
+    text = state.read_text()
+    state.write_text("damaged")
+    firewall.until(lambda: "logger: " in told.read_text())
+    trouble = f"hitables: the old rules cannot be loaded now: {state}: damaged"
+    assert f"wall: {trouble}" in told.read_text()
+    state.write_text(text)
+    firewall.until(lambda: "wall: hitables: rule set 2 was taken back, because" in told.read_text())
+    assert plain(firewall.save()) == ""
+
+
 @pytest.mark.parametrize("name", ["loaded4", "source4"])
 @pytest.mark.parametrize("content", ["", "\ufffd\n", "*filter\n:INPUT ACCEPT [0:0]\nCOMMIT\n"])
 def test_rules_of_a_record_that_are_not_those_recorded_are_an_error(
