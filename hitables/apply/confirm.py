@@ -24,7 +24,7 @@ from .kernel import Kernel
 from .load import Change, Wanted, perform
 from .lockout import Session
 from .others import of_kernel
-from .store import ROLLED_BACK, State, Store, Waiting
+from .store import ROLLED_BACK, Copy, State, Store, Waiting
 
 # ---- in the guard ----
 
@@ -32,21 +32,28 @@ from .store import ROLLED_BACK, State, Store, Waiting
 def duty(folder: str, number: int, session: Session | None) -> guards.Duty:
     """The duty of the guard of record *number*; a new connection from the client of *session* confirms it."""
     new = NewConnections(session.client, session.server_port) if session is not None else None
+    copy: Copy = {}
     return guards.Duty(
-        is_waiting=lambda: is_waiting(folder, number),
+        is_waiting=lambda: is_waiting(folder, number, copy),
         confirm=lambda: confirmed_by_connection(folder, number, new),
-        roll_back=lambda why: guard_rolls_back(folder, number, why),
+        roll_back=lambda why: guard_rolls_back(folder, number, why, copy),
     )
 
 
-def is_waiting(folder: str, number: int) -> bool:
-    """Whether record *number* waits for its confirmation; asked without the lock."""
+def is_waiting(folder: str, number: int, copy: Copy) -> bool:
+    """Whether record *number* waits for its confirmation; asked without the lock.
+
+    The first time that it does, what a rollback needs goes to *copy*: somebody may remove the directory.
+    """
     try:
         store = Store(Path(folder).resolve(), -1)
-        waiting = store.state().waiting
+        state = store.state()
+        is_own = _is_own(state.waiting, number)
+        if is_own and not copy:
+            copy.update(store.copy(state))
     except HitablesError:
         return True  # the file is being replaced, or the disk fails: look again
-    return not store.is_there or _is_own(waiting, number)
+    return not store.is_there or is_own
 
 
 def _is_own(waiting: Waiting | None, number: int) -> bool:
@@ -67,15 +74,16 @@ def confirmed_by_connection(folder: str, number: int, new: NewConnections | None
     return False
 
 
-def guard_rolls_back(folder: str, number: int, why: str) -> None:
-    """Load the old rules because of *why*, if record *number* still waits."""
-    with Store.open(folder, wait=60.0) as store:
-        state = store.state()
-        if not store.is_there:
-            store.log(f"{number}: cannot be taken back now: the state is missing")
-            raise HitablesError(f"{folder}: the state is missing")
-        if not _is_own(state.waiting, number):
+def guard_rolls_back(folder: str, number: int, why: str, copy: Copy) -> None:
+    """Load the old rules because of *why*, if record *number* still waits; *copy*: what that needs."""
+    with Store.open(folder, create=bool(copy), wait=60.0) as store:
+        if not _is_own(store.state().waiting, number) and store.is_there:
             return
+        if store.write_missing(copy):
+            store.log(f"{number}: files of the state were missing, and are written again")
+        state = store.state()
+        if not _is_own(state.waiting, number):
+            raise HitablesError(f"{folder}: the state is missing")
         try:
             undo(store, state, why)
         except HitablesError as error:
@@ -123,7 +131,8 @@ def confirm(folder: str, number: int | None = None, by: str = "") -> int:
         guards.stop_timer(waiting.number)
         store.log(f"{waiting.number}: confirmed" + (f" by {by}" if by else ""))
         store.forget_old(state)
-        return waiting.number
+    guards.wait_for_end(waiting.guard)
+    return waiting.number
 
 
 def roll_back(folder: str, number: int | None = None, guarded_by: int | None = None) -> tuple[int, list[str]]:
@@ -132,6 +141,16 @@ def roll_back(folder: str, number: int | None = None, guarded_by: int | None = N
     A rule set that waits is taken back first.  *guarded_by*: do it only if this process guards it.
     """
     asked_about = _waiting_now(folder)
+    result = _rolled_back(folder, number, guarded_by, asked_about.number if asked_about else 0)
+    if asked_about is not None:
+        guards.wait_for_end(asked_about.guard)
+    return result
+
+
+def _rolled_back(
+    folder: str, number: int | None, guarded_by: int | None, asked_about: int
+) -> tuple[int, list[str]]:
+    """`roll_back`; *asked_about*: the record that waited when it was called, or 0."""
     with Store.open(folder, wait=60.0) as store:
         state = store.state()
         waiting = state.waiting
@@ -179,12 +198,11 @@ def roll_back(folder: str, number: int | None = None, guarded_by: int | None = N
         return wanted, notes
 
 
-def _waiting_now(folder: str) -> int:
-    """The record that waits, asked without the lock; 0: none, or it is not known."""
+def _waiting_now(folder: str) -> Waiting | None:
+    """What waits, asked without the lock; None: nothing, or it is not known."""
     with contextlib.suppress(HitablesError):
-        waiting = Store(Path(folder), -1).state().waiting
-        return waiting.number if waiting else 0
-    return 0
+        return Store(Path(folder), -1).state().waiting
+    return None
 
 
 def bring_back(store: Store, wanted: InForce, current: InForce, everything: bool = False) -> list[str]:

@@ -192,6 +192,13 @@ def is_alive(pid: int) -> bool:
     return all(ignored >> number - 1 & 1 for number in IGNORED) and "State:\tZ" not in status
 
 
+def wait_for_end(pid: int) -> None:
+    """Wait until the guard *pid*, which has nothing to do any more, has seen that; a second at most."""
+    deadline = time.monotonic() + 1
+    while pid != os.getpid() and is_alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
 # The second way back.
 
 

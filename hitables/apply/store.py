@@ -121,6 +121,9 @@ class State:
         return max((number for number, status in self.status.items() if status != FOUND), default=0)
 
 
+Copy = dict[str, str]  # texts of files of a state directory, by their names in it
+
+
 def boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
@@ -200,7 +203,7 @@ class Store:
         waiting = state.waiting
         if waiting and (waiting.boot != boot_id() or not waiting.guard):
             state = replace(state, waiting=None, status={**state.status, waiting.number: ENDED})
-        elif waiting and not self._mark(waiting.number).exists():
+        elif waiting and self.has(waiting.number) and not self._mark(waiting.number).exists():
             state = replace(state, waiting=None, status={**state.status, waiting.number: ROLLED_BACK})
         return state
 
@@ -348,11 +351,7 @@ class Store:
 
     def forget_old(self, state: State) -> State:
         """Remove records of the past beyond `KEPT`."""
-        needed = {state.confirmed, state.last}
-        if state.waiting:
-            needed |= {state.waiting.number, state.waiting.before}
-        if self.has(state.confirmed):
-            needed.add(self._json_of(state.confirmed)["before"])
+        needed = self._needed(state)
         past = [number for number in self.numbers() if number not in needed]
         needed |= {other for number in {*needed, *past[-KEPT:]} for other in self._beside(number)}
         old = [number for number in past[:-KEPT] if number not in needed]
@@ -369,12 +368,40 @@ class Store:
             self.set_state(state)
         return state
 
+    def _needed(self, state: State) -> set[int]:
+        """The records with which *state* goes on, but for those with tables in force beside them."""
+        needed = {state.confirmed, state.last}
+        if state.waiting:
+            needed |= {state.waiting.number, state.waiting.before}
+        if self.has(state.confirmed):
+            needed.add(self._json_of(state.confirmed)["before"])
+        return needed
+
     def _beside(self, number: int) -> set[int]:
         """The records with tables that are in force beside record *number*."""
         if not self.has(number):
             return set()
         tables = self._json_of(number).get("beside", {}).values()
         return {holder for each in tables for holder in each.values()}
+
+    def copy(self, state: State) -> Copy:
+        """The files with which *state* goes on if the directory is removed."""
+        needed = self._needed(state)
+        needed |= {other for number in needed for other in self._beside(number)}
+        with _system_errors(self.folder):
+            files = [file for number in needed if self.has(number) for file in self._folder(number).iterdir()]
+        files.append(self.folder / "state.json")  # last, as it names records that are complete
+        return {str(file.relative_to(self.folder)): read_text(str(file)) for file in files}
+
+    def write_missing(self, copy: Copy) -> bool:
+        """Write the files of *copy* that are not there; whether there are such files."""
+        missing = [name for name in copy if not (self.folder / name).exists()]
+        for name in missing:
+            path = self.folder / name
+            with _system_errors(path):
+                path.parent.mkdir(mode=0o700, exist_ok=True)
+            self._write(path, copy[name])
+        return bool(missing)
 
     def _json_of(self, number: int) -> Any:
         """What record.json of record *number* has."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -329,7 +330,7 @@ def roll_back_beside_the_guard(folder: str) -> tuple[int, list[str]]:
         waiting = Store(Path(folder), -1).state().waiting
         assert waiting is not None
         os.getpid = lambda: waiting.guard
-        guard_rolls_back(folder, 4, "the test wants it")
+        guard_rolls_back(folder, 4, "the test wants it", {})
         return opened(path, create, wait)
 
     Store.open = late
@@ -382,13 +383,18 @@ def test_what_was_taken_back_on_a_full_disk_is_not_confirmed_later(firewall: Fir
     assert "IPv4: the kernel holds rule set 2" in firewall.hitables("status").stdout
 
 
-def test_a_state_that_is_away_for_a_while_does_not_stop_the_guard(firewall: Firewall) -> None:
-    firewall.hitables("apply", other_file(firewall), "--confirm", 1)
-    (firewall.state / "state.json").rename(firewall.folder / "away")
-    firewall.until(lambda: "the state is missing" in firewall.log())
-    (firewall.folder / "away").rename(firewall.state / "state.json")
+@pytest.mark.parametrize("name", [".", "state.json", "0002", "0003"])
+def test_a_state_that_is_removed_does_not_stop_the_guard(firewall: Firewall, name: str) -> None:
+    """Nor are parts of it; what the guard needs is there again afterwards."""
+    firewall.hitables("apply", other_file(firewall), "--confirm", 2)
+    time.sleep(1)  # until the guard has looked
+    removed = firewall.state / name
+    removed.rename(firewall.folder / "away")
     firewall.until(lambda: "taken back, because" in firewall.log())
+    assert "files of the state were missing, and are written again" in firewall.log()
     assert "--dport 22 " in firewall.save()
+    assert "rolled back" in firewall.hitables("history").stdout
+    assert "IPv4: the kernel holds rule set 2" in firewall.hitables("status").stdout
 
 
 def roll_back_on_a_full_disk(folder: str) -> str:
