@@ -5,6 +5,9 @@ of its own and no terminal, and ignores HUP, INT, QUIT, TERM and PIPE.  It is a 
 this program later.  The loading process holds a connection to it and sends a message when the rules are
 loaded; if the connection closes before, the loading has failed, and the guard loads the old rule set at once.
 
+A guard has a socket whose name is known in its network namespace, so that no other rules are applied while
+it lives, also from another state directory.
+
 Where systemd runs, a transient timer is a second way back: it remains when the machine ends all processes of
 a session (KillUserProcesses).
 """
@@ -16,6 +19,7 @@ import os
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -33,6 +37,8 @@ _PAUSES = (0.5, 1, 2, 4, 8, 16, 32, *(60,) * 60)  # seconds, between attempts to
 _POLL = 0.25  # seconds between two looks at the state
 _LATE = 5.0  # seconds by which the timer of systemd is later than the guard
 SYSTEMD = Path("/run/systemd/system")
+_NAME = "\0hitables-guard"  # the socket of a guard: of this network namespace, as its rules are
+_CREDENTIALS = struct.Struct("3i")  # process, user, group
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +108,9 @@ def _detach(connection: socket.socket, duty: Duty) -> None:
         for number in range(3):
             os.dup2(null, number)
         os.chdir("/")
-        connection.sendall(f"{os.getpid()}\n".encode())
-        _watch(connection, duty)
+        with _mark():
+            connection.sendall(f"{os.getpid()}\n".encode())
+            _watch(connection, duty)
     finally:
         os._exit(0)
 
@@ -190,6 +197,33 @@ def is_alive(pid: int) -> bool:
         return False
     ignored = next((int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigIgn")), 0)
     return all(ignored >> number - 1 & 1 for number in IGNORED) and "State:\tZ" not in status
+
+
+def _mark() -> socket.socket:
+    """The socket that `running` finds as long as this guard lives."""
+    mark = socket.socket(socket.AF_UNIX)
+    with contextlib.suppress(OSError):  # somebody else has the name
+        mark.bind(_NAME)
+        mark.listen(socket.SOMAXCONN)
+    return mark
+
+
+def running() -> int | None:
+    """The guard of this network namespace, whatever its state directory; None: there is none.
+
+    0: its process is not known, as one of another container.
+    """
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.setblocking(False)
+        try:
+            connection.connect(_NAME)
+        except BlockingIOError:
+            return 0  # thousands have asked
+        except OSError:
+            return None
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, user, _ = _CREDENTIALS.unpack(credentials)
+    return pid if user == os.geteuid() else None  # else it is not ours, but of somebody who only has the name
 
 
 def wait_for_end(pid: int) -> None:

@@ -153,6 +153,7 @@ def _applied(request: Request, report: Report, session: lockout.Session | None) 
 def _check_nothing_waits(state: State) -> None:
     waiting = state.waiting
     if waiting is None:
+        _check_no_guard()
         return
     rest = max(0, round(waiting.until - time.time()))
     alive = guards.is_alive(waiting.guard)
@@ -161,6 +162,19 @@ def _check_nothing_waits(state: State) -> None:
         f"rule set {waiting.number} waits for its confirmation ({when}): "
         "hitables confirm, or hitables rollback"
     )
+
+
+def _check_no_guard() -> None:
+    """No rules wait whose state is elsewhere: they would become those that a rollback loads."""
+    guard = guards.running()
+    if guard is not None:
+        guards.wait_for_end(guard)  # it may have nothing to do any more
+        guard = guards.running()
+    if guard is not None:
+        raise HitablesError(
+            "rules of another state directory, or of one that was removed, wait for their confirmation "
+            f"(guard: process {guard}): confirm them there, or try again when they are taken back"
+        )
 
 
 def _options(request: Request) -> str:

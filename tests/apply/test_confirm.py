@@ -348,11 +348,43 @@ def test_a_guard_takes_back_its_own_rule_set_only(firewall: Firewall) -> None:
     """Another state directory in the place of one that was moved away counts from 1, too."""
     firewall.hitables("apply", firewall.file(NEW), "--confirm", 2)
     first = guard_of(firewall)
-    firewall.state.rename(firewall.folder / "moved")
-    firewall.hitables("apply", firewall.file(NEW.replace("DROP", "ACCEPT")), "--confirm", 600)
+    state = firewall.state / "state.json"
+    state.write_text(state.read_text().replace(f'"guard": {first}', '"guard": 1'))
     firewall.until(lambda: not guard.is_alive(first))
-    assert "waits for its confirmation" in firewall.hitables("status").stdout
+    assert "waits for its confirmation" in firewall.hitables("status", status=2).stdout
     firewall.hitables("rollback")
+
+
+@pytest.mark.parametrize("text", [NEW, OLD], ids=["these", "others"])
+def test_rules_that_wait_are_not_confirmed_by_an_apply_without_their_state(
+    firewall: Firewall, text: str
+) -> None:
+    """Neither from a new directory, nor in place of one that was removed."""
+    firewall.hitables("apply", firewall.file(NEW), "--confirm", 6)
+    time.sleep(1)  # until the guard has looked
+    first, state = guard_of(firewall), firewall.state
+    state.rename(firewall.folder / "away")
+    for folder in (firewall.folder / "other", state):
+        firewall.state = folder
+        error = firewall.hitables("apply", firewall.file(text), "--confirm", 0, status=2).stderr
+        assert f"wait for their confirmation (guard: process {first})" in error
+    firewall.until(lambda: not guard.is_alive(first))
+    assert "taken back, because" in firewall.log() and plain(firewall.save()) == ""
+    firewall.apply(firewall.file(text))
+
+
+def listen_as_a_guard() -> None:
+    """What a user without rights can do, as the name is known."""
+    os.setresuid(65534, 65534, 0)
+    try:
+        _OPEN.append(guard._mark())
+    finally:
+        os.setresuid(0, 0, 0)
+
+
+def test_a_user_who_takes_the_name_of_a_guard_keeps_nobody_from_an_apply(firewall: Firewall) -> None:
+    firewall.namespace.call(listen_as_a_guard)
+    firewall.apply(firewall.file(NEW))
 
 
 def test_a_guard_that_cannot_take_the_rules_back_tells_everyone_and_tries_again(firewall: Firewall) -> None:
