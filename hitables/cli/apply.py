@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import HitablesError, ParseError
+from ..nouns import counted
 from .progress import progress_bar
 from .streams import discard
 from .terminal import (
@@ -354,7 +355,7 @@ def history(folder: str, form: str, as_json: bool) -> None:
         files = ", ".join(half.file for half in record.halves.values())
         mark = "*" if record.number in in_force else " "
         how = state.status.get(record.number, "unfinished")
-        click.echo(f"{mark} {record.number:>4}  {when}  {how:<11}  {rules:>7} rules  {files}")
+        click.echo(f"{mark} {record.number:>4}  {when}  {how:<11}  {counted(rules, 'rule'):>13}  {files}")
 
 
 @command(
@@ -432,7 +433,7 @@ def _show_compared(compared: Compared) -> None:
             f"{title}: rules differ from rule set {number}, but every packet is treated the same{apart}"
         )
     elif compared.changes is not None:
-        click.echo(f"{title}: packets are treated otherwise than by rule set {number}:")
+        click.echo(f"{title}: packets are treated differently from rule set {number}:")
         click.echo(show(compared.changes, compared.names, CHANGES_SHOWN, LISTED_BY))
     for each in shown(compared.differing):
         click.echo(f"  {each}")

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import click
 
 from ..errors import HitablesError
+from ..nouns import counted
 from .progress import progress_bar
 from .terminal import (
     Number,
@@ -196,7 +197,8 @@ class Weights:
         metavar="N",
         type=click.IntRange(0, MOST_HOT),
         default=0,
-        help="Put copies of the rules that decide most packets in front of each tree, at most N; those that pay.",
+        help="Put copies of the rules that decide most packets in front of each tree: at most N, those that "
+        "pay.",
     ),
     costs_option('Minimise time by this profile of "hitables calibrate".'),
 )
@@ -296,8 +298,8 @@ def compile_command(
     Trees favour the rules that match most packets. The packets that match each rule are counted in --trace
     or --pcap, else by the counters of FILE (iptables-save -c); without counters all rules weigh the same.
 
-    --hot puts copies of the rules that decide most packets in front of the trees, cut to the packets that each of
-    these rules decides, as long as the cost model says that they pay.
+    --hot puts copies of the rules that decide most packets in front of the trees, cut to the packets that
+    each of these rules decides, as long as the cost model says that they pay.
     """
     from ..analyse.compiled_text import refuse_compiled
     from ..compiler.pipeline import compile_program
@@ -452,14 +454,14 @@ def _success(result: Any, compiled: Any, output: str) -> str:
         sum(getattr(each, name) * each.before for each in compiled) / rules
         for name in ("read_before", "read_after")
     ]
-    count = f"{len(compiled)} chain{'s' if len(compiled) > 1 else ''} compiled"
+    count = f"{counted(len(compiled), 'chain')} compiled"
     proof = "proved equal" if result.proved else "NOT PROVED"
     name = result.before.name
     loader = f"iptables-restore {output}" if name == "-" else f"hitables apply {name}"
     load = "" if output == "-" else f"; load the rules with: {loader}"
     after = sum(each.after for each in compiled)
     read = f"{means[0]:.1f} read per packet, now {means[1]:.1f}"
-    return f"{count}: {rules} rules as {after}, {read}; {proof}{load}"
+    return f"{count}: {counted(rules, 'rule')} as {after}, {read}; {proof}{load}"
 
 
 def _show_summary(reports: Any) -> None:
@@ -492,7 +494,7 @@ def _show_summary(reports: Any) -> None:
     if rows:
         print_table(console, columns, rows, keys=2, title="chains, and the rules that packets read in each")
     for why, count in short.items():
-        console.print(f"{count} chains left unchanged: {why}")
+        console.print(f"{counted(count, 'chain')} left unchanged: {why}")
     for each in reports:
         if each.returns:
             console.print(
@@ -500,7 +502,10 @@ def _show_summary(reports: Any) -> None:
                 "policy as target: compile again after a change of the policy"
             )
     if any_removed:
-        console.print(f"{sum(each.gone for each in reports)} rules removed: they affect no verdict")
+        gone = sum(each.gone for each in reports)
+        console.print(
+            f"{counted(gone, 'rule')} removed: no verdict depends on {'it' if gone == 1 else 'them'}"
+        )
 
 
 def _summary_row(report: Any, any_removed: bool, any_hot: bool, backends: list[str]) -> list[str]:

@@ -15,11 +15,11 @@ from typing import Any
 from ..ir.fields import Family
 from ..ir.packet import Backend
 from ..ir.program import Program
+from ..nouns import counted
 from ..verify.diff import ASKS, BROKEN, FRAGMENTS, WHOLE, Change, Changes, RegionOutcome
 from ..verify.question import KERNEL_POLICY, Undecided
 from .finding import Case, Finding, Report, SourceLine
 from .region_text import describe
-from .words import counted
 
 AT_END = ("returns", KERNEL_POLICY)  # the verdicts of the ends of chains that are no policies
 _KINDS = {WHOLE: "", FRAGMENTS: "later fragments, ", BROKEN: "packets with broken headers, "}

@@ -18,6 +18,7 @@ from ..apply.status import Compared, Status
 from ..apply.store import Record, State
 from ..ir.fields import Family
 from ..ir.packet import Backend
+from ..nouns import counted
 from ..verify.diff import Changes
 from ..version import __version__
 from .diff import findings, show
@@ -57,7 +58,7 @@ class Difference:
             return f"{title}: the rules cannot be compared with those of the kernel: {self.trouble}"
         return (
             f"{title}:\n{show(self.changes, self.names, CHANGES_SHOWN, LISTED_BY)}\n"
-            f"{self.rules} rules, {self.loaded} as loaded; chains: {self.new} new, "
+            f"{counted(self.rules, 'rule')}, {self.loaded} as loaded; chains: {self.new} new, "
             f"{self.changed} changed, {self.removed} removed"
         )
 

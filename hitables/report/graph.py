@@ -15,6 +15,7 @@ from ..emit.text import match_text
 from ..errors import MissingLibrary
 from ..ir.program import Program
 from ..ir.rule import Kind
+from ..nouns import counted
 from .svg import svg
 
 # Edges of more jumps than this are labelled with their number instead of their tests.
@@ -61,7 +62,9 @@ def _quoted(text: str) -> str:
 def _dot(graph: nx.DiGraph) -> str:
     lines = ["digraph rules {", "  rankdir=LR;", '  node [shape=box, fontname="sans-serif"];']
     for name, of in graph.nodes(data=True):
-        label = f"{of['chain']}\n{of['rules']} rules" + (f"\npolicy {of['policy']}" if of["policy"] else "")
+        label = f"{of['chain']}\n{counted(of['rules'], 'rule')}" + (
+            f"\npolicy {of['policy']}" if of["policy"] else ""
+        )
         style = "" if of["reached"] else ", style=dashed"
         lines.append(f"  {_quoted(name)} [label={_quoted(label)}{style}];")
     for start, end, of in graph.edges(data=True):

@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
+from ..nouns import counted
 from .columns import print_table
 
 
@@ -28,7 +29,7 @@ def show_stats(document: Mapping[str, Any]) -> None:
                 *(str(each.get(key, "")) for key in ("mean_read", "longest_read", "modelled_ns")),
             ]
         )
-    title = f"{document['source']}: {document['rules']} rules, read as {document['backend']}"
+    title = f"{document['source']}: {counted(document['rules'], 'rule')}, read as {document['backend']}"
     numbers = ("rules", "space", "constant", "named", "once", "mean read", "longest", "ns")
     columns = [("table", False), ("chain", False), *((name, True) for name in numbers)]
     print_table(console, columns, rows, keys=2, title=title)

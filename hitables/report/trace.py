@@ -10,9 +10,9 @@ from ..emit.text import rule_text
 from ..ir.packet import Backend, Outcome
 from ..ir.packet_text import Answers
 from ..ir.semantics import RETURNS, Step, Walk
+from ..nouns import counted
 from ..sources.known import Known
 from ..verify.question import KERNEL_POLICY, decided_by
-from .words import counted
 
 _OUTCOMES = {Outcome.NO: "no", Outcome.YES: "yes", Outcome.DROPPED: "dropped"}
 

@@ -88,7 +88,7 @@ def test_a_dry_run_says_what_would_change_and_changes_nothing(firewall: Firewall
     firewall.apply(firewall.file(office()))
     before = firewall.save()
     done = firewall.hitables("apply", firewall.file(office(port=2000)), "--dry-run", status=1)
-    assert "was ACCEPT by line 6, now DROP by policy" in done.stdout
+    assert "was ACCEPT by lines 6, 7, 8 and 27 more, now DROP by policy" in done.stdout
     assert firewall.save() == before
     assert "*    2" in firewall.hitables("history").stdout
 

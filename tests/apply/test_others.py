@@ -332,7 +332,7 @@ def test_apply_and_history_count_the_rules_that_are_not_of_others(tmp_path: Path
         )
         path = firewall.file("*filter\n-A INPUT -s 10.9.9.9/32 -j DROP\nCOMMIT\n")
         said = firewall.apply(path, "--leave", "kube", "--leave", "calico").stdout
-        assert "\n1 rules, 1 as loaded; chains: 0 new, 1 changed, 0 removed" in said
+        assert "\n1 rule, 1 as loaded; chains: 0 new, 1 changed, 0 removed" in said
         assert re.findall(r"(\d+) rules?  ", firewall.hitables("history").stdout) == ["0", "1"]
 
 

@@ -69,7 +69,7 @@ def test_a_packet_that_is_treated_otherwise_and_the_repair(firewall: Firewall) -
     before = plain(firewall.save())
     firewall.iptables("-I", "INPUT", "-s", "10.5.0.0/16", "-j", "ACCEPT")
     shown = firewall.hitables("status", status=1).stdout
-    assert "packets are treated otherwise than by rule set 2" in shown
+    assert "packets are treated differently from rule set 2" in shown
     assert "was DROP by policy, now ACCEPT by line" in shown
     firewall.hitables("status", "--repair")
     assert plain(firewall.save()) == before

@@ -100,7 +100,7 @@ def test_lint_names_each_file(run: Any) -> None:
 
 def test_stats_shows_a_table_for_each_file(run: Any) -> None:
     text = run("stats", "reviewed", "equal", status=0).stdout
-    assert "reviewed: 1 rules" in text and "equal: 2 rules" in text
+    assert "reviewed: 1 rule," in text and "equal: 2 rules" in text
     single = json.loads(run("stats", "--json", "equal", status=0).stdout)
     several = json.loads(run("stats", "--format", "json", "reviewed", "equal", status=0).stdout)
     assert [each["source"] for each in several] == ["reviewed", "equal"] and several[1] == single
