@@ -178,8 +178,9 @@ class Mismatch(NamedTuple):
     """One region in which two chains differ.
 
     rules      rule of each program at which they part; None: the end of the chain
-    extra      rule of each program that had an effect, or asked a memory, in that program only, before; None:
-               none had
+    extra      rule of each program that had an effect in that program only, before, or else asked a memory;
+               None: none did
+    acted      of each: whether it had an effect
     verdicts   number of the verdict of each program; None: not known, as the run was to find one difference,
                or what follows the rules of *extra* is the same
     sets       by dimension and number of writes before: low, high, low, high, ... as coordinates; facts that
@@ -191,6 +192,7 @@ class Mismatch(NamedTuple):
 
     rules: tuple[int | None, int | None]
     extra: tuple[int | None, int | None]
+    acted: tuple[bool, bool]
     verdicts: tuple[int | None, int | None]
     sets: dict[tuple[int, int], tuple[int, ...]]
     made: dict[tuple[int, int], int]
@@ -382,6 +384,9 @@ def _mismatch(words: list[int], known: dict[tuple[int, ...], tuple[int, ...]]) -
     keys, given_answers = events[::2], events[1::2]
     answers = tuple((key >> 1, bool(answer & 1)) for key, answer in zip(keys, given_answers, strict=True))
     asked_by = tuple(_ASKED_BY[answer >> 1] for answer in given_answers)
+    extra = [None if word is None else word >> 1 for word in given[2:4]]
+    acted = [word is not None and bool(word & 1) for word in given[2:4]]
+    rules, verdicts = (given[0], given[1]), (given[4], given[5])
     return Mismatch(
-        (given[0], given[1]), (given[2], given[3]), (given[4], given[5]), sets, made, answers, asked_by
+        rules, (extra[0], extra[1]), (acted[0], acted[1]), verdicts, sets, made, answers, asked_by
     )

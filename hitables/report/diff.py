@@ -166,7 +166,7 @@ def what(change: Change, family: Family) -> str:
     words = _KINDS[change.packets] + describe(change.box, family)
     for key, holds in change.facts:
         words += f', where "{key}" {"holds" if holds else "does not hold"}'
-    for key, matches in change.asked:
+    for key, matches in dict.fromkeys(change.asked):  # both rule sets may ask, each a rule of its own
         words += f', when "{key}" {"matches" if matches else "does not match"}'
     return words
 

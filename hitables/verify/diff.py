@@ -176,7 +176,7 @@ def _explanation(region: Region) -> tuple[object, ...]:
     after_writes = tuple(sorted((at, ends) for at, ends in region.sets.items() if at[1]))
     rules = (None if ref is None else (ref.chain, ref.index) for ref in (*region.rules, *region.extra))
     asked = region.answers, region.asked_by
-    return _kind(region.packets), *rules, *region.verdicts, *asked, after_writes
+    return _kind(region.packets), *rules, *region.acted, *region.verdicts, *asked, after_writes
 
 
 def joined(comparison: Comparison, regions: list[Region], tables: Sequence[LongChains]) -> Iterator[Change]:
@@ -235,7 +235,7 @@ def areas(comparison: Comparison, regions: list[Region]) -> Iterator[Area]:
 
 def _outcome(comparison: Comparison, region: Region, side: int, chains: LongChains) -> RegionOutcome:
     extra, verdict = region.extra[side], region.verdicts[side]
-    effects = () if extra is None else ((_effect(extra.rule), extra.rule.line),)
+    effects = () if extra is None else ((_effect(extra.rule, region.acted[side]), extra.rule.line),)
     if verdict is None:
         return RegionOutcome(None, 0, effects)
     packet = comparison.draft(region, side).packet()
@@ -246,10 +246,10 @@ def _outcome(comparison: Comparison, region: Region, side: int, chains: LongChai
     return RegionOutcome(verdict, 0 if decider is None else decider.rule.line, effects)
 
 
-def _effect(rule: Rule) -> str:
-    """What a rule does to the packets that it does not decide."""
+def _effect(rule: Rule, acted: bool) -> str:
+    """What a rule does to the packets that it does not decide; *acted*: its matches with memory held."""
     target = rule.target
-    if target is not None and target.kind is Kind.VERDICT and not target.is_final:
+    if acted and target is not None and target.kind is Kind.VERDICT and not target.is_final:
         return target.key
     asked = [match.key for match in rule.matches if match.role in (Role.NAMED, Role.ONCE)]
     return f"{ASKS}{asked[0]}" if asked else "counts"

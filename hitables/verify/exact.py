@@ -126,7 +126,8 @@ class Region:
     answers    keys of the matches with memory that were asked so far, and whether they held
     asked_by   of each: the program that asked it, 0 or 1; None: both did
     rules      the rules at which the two programs part; None: the end of the chain
-    extra      rules that had an effect, or asked a memory, in one program only, before that; None: none had
+    extra      rules that had an effect in one program only, before that, or else asked a memory; None: none
+    acted      of each: whether it had an effect
     verdicts   of the two programs; None: not known, or what follows the rules of *extra* is the same
     """
 
@@ -135,6 +136,7 @@ class Region:
     answers: tuple[tuple[str, bool], ...]
     rules: tuple[RuleRef | None, RuleRef | None]
     extra: tuple[RuleRef | None, RuleRef | None] = (None, None)
+    acted: tuple[bool, bool] = (False, False)
     verdicts: tuple[str | None, str | None] = (None, None)
     asked_by: tuple[int | None, ...] = ()
 
@@ -203,7 +205,8 @@ class TableProver:
             rules = rule(mismatch.rules[0]), rule(mismatch.rules[1])
             extra = rule(mismatch.extra[0]), rule(mismatch.extra[1])
             verdicts = verdict(mismatch.verdicts[0]), verdict(mismatch.verdicts[1])
-            yield Region(packets, self._given(mismatch), answers, rules, extra, verdicts, mismatch.asked_by)
+            asked = mismatch.acted, verdicts, mismatch.asked_by
+            yield Region(packets, self._given(mismatch), answers, rules, extra, *asked)
 
     def _given(self, mismatch: Mismatch) -> dict[tuple[int, int], Ends]:
         """The sets of a mismatch, of which those that effects make of others are told by these."""

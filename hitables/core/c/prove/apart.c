@@ -240,6 +240,15 @@ static bool only_acts(const struct prover *p, const struct guarded_action *guard
     return guarded->kind == ACTION_EFFECT || guarded->kind == ACTION_EVENT || guarded->kind == ACTION_FAIL;
 }
 
+/* Note that a rule acts, or only asks a memory, in one program alone: the first, or the first that acts. */
+static void note_parted(struct prover *p, uint32_t rule, bool acts, bool is_a)
+{
+    uint32_t *noted = is_a ? &p->parted_a : &p->parted_b;
+    p->parted = true;
+    if (*noted == NONE || (acts && !(*noted & 1)))
+        *noted = rule << 1 | acts;
+}
+
 static enum prove_status part_one(struct prover *p, struct residual_list *own, struct residual_list *other,
                                   bool is_a, double *weight, int deep, bool *went_on, bool *left)
 {
@@ -247,11 +256,9 @@ static enum prove_status part_one(struct prover *p, struct residual_list *own, s
     if (!guarded || (guarded->kind != ACTION_EFFECT && guarded->kind != ACTION_EVENT))
         return PROVE_EQUAL;
     *went_on = true;
-    p->parted = true;
-    uint32_t *rule = is_a ? &p->parted_a : &p->parted_b;
-    if (*rule == NONE)
-        *rule = own->v->rule;
-    if (only_acts(p, guarded)) {
+    bool acts = guarded->kind == ACTION_EFFECT || only_acts(p, guarded);
+    note_parted(p, own->v->rule, acts, is_a);
+    if (acts && !guarded->writes) {
         prover_drop_head(own);
         return PROVE_EQUAL;
     }

@@ -94,11 +94,10 @@ static uint32_t verdict_at(const struct prover *p, const struct residual_list *l
 }
 
 /* Append a record: length, rule of a, rule of b (NONE: the end of the list), rules of a and of b that acted
- * in one program alone (NONE: none), the verdicts of a and of b (NONE: not known, or what follows those rules
- * is the same), number of sets, sets
- * (dim, epoch, effect that made known values of it then or NONE, n, low, high, ...; attributes that may have
- * any value are left out), number of evaluations,
- * (key << 1 | memory of the rule itself, answer | enum asked << 1)... */
+ * in one program alone (rule << 1 | 0 if it only asked a memory; NONE: none), the verdicts of a and of b
+ * (NONE: not known, or what follows those rules is the same), number of sets, sets (dim, epoch, effect that
+ * made known values of it then or NONE, n, low, high, ...; attributes that may have any value are left out),
+ * number of evaluations, (key << 1 | memory of the rule itself, answer | enum asked << 1)... */
 static enum prove_status record(struct prover *p, uint32_t rule_a, uint32_t rule_b, uint32_t verdict_a,
                                 uint32_t verdict_b)
 {
