@@ -116,8 +116,8 @@ class Store:
         lock = _lock(folder) if to_write else None
         try:
             store = cls._read(folder, lock)
-            if to_write and store._end > MAX_JOURNAL and store.unsettled is None:
-                store.compact()
+            if to_write and store.unsettled is None:
+                store._compact_long_journal()
         except BaseException:
             if lock is not None:
                 os.close(lock)
@@ -192,9 +192,7 @@ class Store:
                 self._truncate(start)
                 self.state = plan.before
                 raise
-        if self._end > MAX_JOURNAL:
-            with contextlib.suppress(HitablesError):  # without room on the disk, the journal just grows
-                self.compact()
+        self._compact_long_journal()
 
     def _load(self, plan: Plan, load: Callable[[str], None]) -> None:
         self.unsettled, self.unsettled_edits = plan.before, plan.edits
@@ -278,6 +276,15 @@ class Store:
                     path.unlink(missing_ok=True)
         except OSError as error:  # the old generation stays: after a crash it may be current again
             raise HitablesError(f"{self.folder}: {error.strerror}; the state is whole") from None
+
+    def compact_if_possible(self) -> None:
+        """Like `compact`, but without room on the disk the journal stays as it is, and may grow."""
+        with contextlib.suppress(HitablesError):
+            self.compact()
+
+    def _compact_long_journal(self) -> None:
+        if self._end > MAX_JOURNAL:
+            self.compact_if_possible()
 
     @property
     def _journal(self) -> Path:

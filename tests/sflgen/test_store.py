@@ -281,6 +281,26 @@ def test_a_full_disk_is_an_error_and_loses_nothing(folder: Path) -> None:
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
 
 
+def test_a_long_journal_grows_while_the_disk_has_no_room_for_a_new_generation(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, text: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("sflgen.store.MAX_JOURNAL", 0)
+    with monkeypatch.context() as patch:
+        patch.setattr("sflgen.store._write_durably", full)
+        with Store.open(folder) as store:
+            store.commit(plan_unproved(store.state, read_commands(ban(store.state, 5), store.state.master)))
+            done = store.state
+    (journal,) = folder.glob("journal.*")
+    assert journal.stat().st_size
+    with Store.open(folder) as store:
+        assert same(store.state, done)
+    (journal,) = folder.glob("journal.*")
+    assert not journal.stat().st_size, "now there was room"
+
+
 def test_a_loaded_patch_is_committed_even_if_the_disk_is_full_then(folder: Path) -> None:
     """After an error the user would repeat the update."""
     (journal,) = folder.glob("journal.*")
