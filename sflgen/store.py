@@ -471,6 +471,7 @@ def _lock(folder: Path) -> int:
         holder = os.pread(handle, 32, 0).decode("ascii", "replace").strip()
         os.close(handle)
         raise HitablesError(f"{folder} is in use by process {holder or '(unknown)'}; wait for it") from None
-    os.ftruncate(handle, 0)
-    os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+    with contextlib.suppress(OSError):  # on a full disk the holder has no name
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
     return handle

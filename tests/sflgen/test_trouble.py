@@ -144,6 +144,38 @@ def test_a_full_disk_loses_nothing(folder: str, tmp_path: Path) -> None:
     assert done.stdout.endswith("proved: the loaded rule set is equal to the rule list\n")
 
 
+# A disk that is full once the kernel has the patch; $4: the name of the tool.
+FULL_AFTER_LOAD = """
+set -e
+mount -t tmpfs -o size=1m none "$1"
+iptables-$4-restore <"$3"
+mkdir "$1/bin"
+cat >"$1/bin/iptables-$4-restore" <<END
+#!/bin/sh
+$(command -v iptables-$4-restore) "\\$@" || exit
+case "\\$*" in *--noflush*) dd if=/dev/zero of="$1/filler" bs=1k 2>/dev/null || true; esac
+END
+chmod +x "$1/bin/iptables-$4-restore"
+PATH="$1/bin:$PATH" "$2" init --live --backend $4 --state "$1/st"
+rm "$1/filler"
+"$2" status --live --state "$1/st"
+"""
+
+
+@pytest.mark.needs_kernel
+@pytest.mark.parametrize("backend", ["legacy", "nft"])
+def test_a_disk_that_is_full_after_the_load_is_no_error_of_init(backend: str, tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "plain.rules").write_text(hitables.write(prefixes(40)))
+    done = subprocess.run(
+        ["unshare", "-nm", "sh", "-c", FULL_AFTER_LOAD, "sh", tmp_path / "disk", SFLGEN,
+         tmp_path / "plain.rules", backend],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("the kernel holds the rule set of the state\n")
+
+
 UNHEARD = [
     'exec "$@" >/dev/full',
     'exec "$@" >&-',
