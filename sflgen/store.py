@@ -310,9 +310,14 @@ class Store:
         self._last, self._end = self._end, self._end + len(data)
 
     def _truncate(self, end: int) -> None:
-        """Remove the journal behind *end*; if this fails, the sum shows that the rest is no record."""
+        """Remove the journal behind *end*; if this fails, the sum shows that the rest is no record.
+
+        A journal that could not even be opened has nothing behind *end*.
+        """
         self._end = self._last = end
         try:
+            if self._journal.stat().st_size <= end:
+                return
             with open(self._journal, "r+b") as file:
                 file.truncate(end)
                 os.fsync(file.fileno())

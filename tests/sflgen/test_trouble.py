@@ -113,6 +113,19 @@ def powerless(*command: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_a_journal_that_cannot_be_written_is_an_error_after_which_nothing_is_changed(
+    folder: str, public: Path
+) -> None:
+    folder = shutil.copytree(folder, str(public / "st"))
+    for path in (Path(folder), Path(folder, "lock")):
+        path.chmod(0o777)
+    before = files(folder)
+    done = powerless("insert", "INPUT", "1", "-j", "DROP", "--state", folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith("/journal.2: Permission denied; nothing is changed\n")
+    assert files(folder) == before
+
+
 FULL = """
 set -e
 mount -t tmpfs -o size=256k none "$1"
