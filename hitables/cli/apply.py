@@ -5,7 +5,6 @@ They change the network namespace in which they are called, and its state direct
 
 from __future__ import annotations
 
-import sys
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,6 @@ import click
 from ..errors import HitablesError, ParseError
 from ..nouns import counted
 from .progress import progress_bar
-from .streams import discard
 from .terminal import (
     Differ,
     Number,
@@ -213,11 +211,8 @@ def _files(file: str, file6: str | None) -> dict[Family, tuple[str, str]]:
 
 
 def _tell(message: str) -> None:
-    """Print a message; a terminal that is gone is no reason to take the rules back at once."""
-    try:
-        click.echo(message, err=True)
-    except OSError:
-        discard(sys.stderr)
+    """Print a message; if the terminal is gone it is lost (streams.py), which takes no rules back."""
+    click.echo(message, err=True)
 
 
 def _state(folder: str) -> State:

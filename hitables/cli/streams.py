@@ -1,7 +1,9 @@
 """The standard streams of a command: closed ones, full ones, and bytes that are not text.
 
 Invariant: a stream that cannot be written never changes the exit status at the end of the process, and never
-lets text go to another file.  `terminal.Commands` calls `open_streams` first and `all_written` last.
+lets text go to another file.  What standard error cannot take is lost: a message must not turn a command that
+has changed a kernel into one that failed.  `terminal.Commands` calls `open_streams` first and `all_written`
+last.
 """
 
 from __future__ import annotations
@@ -35,8 +37,8 @@ def open_streams() -> None:
     """Make the standard streams safe to use: open, with their name in errors, and able to write any bytes.
 
     A closed descriptor would be given to the next file that is opened, which would then receive the text for
-    the stream.  After this call writing to a closed standard output fails; text for a closed standard error
-    is lost.
+    the stream.  After this call writing to a closed or full standard output fails; text for a closed or full
+    standard error is lost.
     """
     for number, flags in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
         try:
@@ -47,9 +49,9 @@ def open_streams() -> None:
                 os.dup2(descriptor, number)
                 os.close(descriptor)
     if sys.stdout is sys.__stdout__:
-        sys.stdout = _stream(1, "standard output", sys.stdout)
+        sys.stdout = _stream(_NamedDescriptor(1, "standard output"), sys.stdout)
     if sys.stderr is sys.__stderr__:
-        sys.stderr = _stream(2, "standard error", sys.stderr)
+        sys.stderr = _stream(_Lossy(2, "w", closefd=False), sys.stderr)
 
 
 class _NamedDescriptor(io.FileIO):
@@ -67,14 +69,25 @@ class _NamedDescriptor(io.FileIO):
             raise
 
 
-def _stream(number: int, label: str, before: TextIO | None) -> TextIO:
-    """A text stream to the descriptor *number*, in the encoding of the stream *before* it."""
+class _Lossy(io.FileIO):
+    """A descriptor that loses what it cannot write: it is full, or its reader has gone or does not read."""
+
+    def write(self, data: Any) -> int:
+        try:
+            # None: nothing can be written without waiting.
+            return super().write(data) or len(data)
+        except OSError:
+            return len(data)
+
+
+def _stream(descriptor: io.FileIO, before: TextIO | None) -> TextIO:
+    """A text stream to *descriptor*, in the encoding of the stream *before* it."""
     encoding = before.encoding if before is not None else "utf-8"
     return io.TextIOWrapper(
-        io.BufferedWriter(_NamedDescriptor(number, label)),
+        io.BufferedWriter(descriptor),
         encoding,
         BYTES_OR_ESCAPES,
-        line_buffering=number == 2 or os.isatty(number),
+        line_buffering=descriptor.fileno() == 2 or descriptor.isatty(),
     )
 
 

@@ -217,6 +217,25 @@ def unheard(shell: str, folder: Path, *command: str) -> subprocess.CompletedProc
     )
 
 
+UNREAD = [
+    'exec "$@" 2>/dev/full',
+    '{ "$@"; echo $? >status; } 2>&1 >patch | sleep 0; cat patch; exit $(cat status)',
+]
+
+
+@pytest.mark.parametrize("shell", UNREAD)
+def test_messages_that_cannot_be_written_do_not_make_an_update_fail(
+    folder: str, tmp_path: Path, shell: str
+) -> None:
+    """After an error the user would repeat the update."""
+    done = unheard(
+        shell, tmp_path, "insert", "INPUT", "2", "-s", "192.0.2.9", "-j", "DROP", "--state", folder
+    )
+    assert done.returncode == 0
+    assert done.stdout.startswith("*filter\n") and done.stdout.endswith("COMMIT\n")
+    assert "192.0.2.9" in sflgen("print", "--state", folder).stdout
+
+
 @pytest.mark.parametrize("shell", UNHEARD)
 def test_a_state_whose_first_patch_cannot_be_printed_is_not_begun(tmp_path: Path, shell: str) -> None:
     (tmp_path / "plain.rules").write_text(hitables.write(prefixes(40)))
