@@ -11,8 +11,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 from functools import cached_property
+from itertools import zip_longest
 
 from hitables import interrupts
+from hitables.emit.text import rule_text
 from hitables.errors import HitablesError, LiveError
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
@@ -45,6 +47,13 @@ _TOOL = {Family.IPV4: "iptables", Family.IPV6: "ip6tables"}
 
 # For more chains iptables-save reads counters faster than the tool that stays.
 FEW_CHAINS = 64
+
+
+NOT_HELD = "the kernel does not hold the rule set of the state"
+REPAIRS = (
+    "sflgen repair --take makes the change in the rule list, and sflgen repair --undo takes it back "
+    "(--dry-run shows how)"
+)
 
 
 class Drift(LiveError):
@@ -147,15 +156,7 @@ class Kernel:
         """Drift unless the kernel holds the loaded rule set of *state*."""
         differences = self.differences(state)
         if differences:
-            shown = "\n".join(f"  {each}" for each in differences[:10])
-            more = f"\n  … and {len(differences) - 10} more" if len(differences) > 10 else ""
-            raise Drift(
-                "the kernel does not hold the rule set of the state; nothing is overwritten\n"
-                + shown
-                + more
-                + "\nsflgen repair --take makes the change in the rule list, and sflgen repair --undo takes "
-                "it back (--dry-run shows how)"
-            )
+            raise Drift("\n".join([f"{NOT_HELD}; nothing is overwritten", *listed(differences), REPAIRS]))
 
     def differences(self, state: State) -> list[str]:
         """The differences between the kernel and *state*; none if they agree."""
@@ -384,9 +385,21 @@ def _table_differences(wanted: Table, present: Table, settings: Settings) -> Ite
 
 
 def _rule_differences(where: str, wanted: Chain, present: Chain) -> Iterator[str]:
-    if len(wanted.rules) != len(present.rules):
-        yield f"{where}: {len(present.rules)} rules, the state has {len(wanted.rules)}"
-        return
-    for number, (one, other) in enumerate(zip(wanted.rules, present.rules, strict=True), 1):
-        if rule_key(one) != rule_key(other):
-            yield f"{where}: rule {number} differs"
+    has_moved = len(wanted.rules) != len(present.rules)  # then only the first difference tells where
+    counts = f"{len(present.rules)} rules, the state has {len(wanted.rules)}; " if has_moved else ""
+    for number, (one, other) in enumerate(zip_longest(wanted.rules, present.rules), 1):
+        if one is None or other is None or rule_key(one) != rule_key(other):
+            yield f"{where}: {counts}rule {number} is {_shown(other)}, in the state {_shown(one)}"
+            if has_moved:
+                return
+
+
+def _shown(rule: Rule | None) -> str:
+    """A rule without its chain and counters."""
+    return "absent" if rule is None else rule_text(rule._replace(counters=None), "-").removeprefix("-A - ")
+
+
+def listed(differences: Sequence[str]) -> list[str]:
+    """A line for each of the first ten *differences*, and one for the rest."""
+    more = [f"  … and {len(differences) - 10} more"] if len(differences) > 10 else []
+    return [*(f"  {each}" for each in differences[:10]), *more]

@@ -205,8 +205,11 @@ def _read_kernel(kernel: Kernel, is_family_guessed: bool) -> Program:
     ),
 )
 def status(folder: str, live: bool) -> None:
-    """Show the rules of the state, its pending updates, and the additional rules that packets read."""
-    from ..kernel import Kernel, finish_commit
+    """Show the rules of the state, its pending updates, and the additional rules that packets read.
+
+    Exit status 1 and the differences if --live finds other rules in the kernel.
+    """
+    from ..kernel import NOT_HELD, REPAIRS, Kernel, finish_commit, listed
     from ..planner import pending
     from ..store import Store
 
@@ -238,7 +241,10 @@ def status(folder: str, live: bool) -> None:
                 "it is unknown whether the kernel has the last patch; run a command with --live to find out"
             )
         if live:
-            kernel.check(store.state)
+            differences = kernel.differences(store.state)
+            if differences:
+                click.echo("\n".join([NOT_HELD, *listed(differences), REPAIRS]))
+                raise Differ
             click.echo("the kernel holds the rule set of the state")
 
 

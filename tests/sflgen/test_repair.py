@@ -83,8 +83,8 @@ def test_a_change_is_taken_into_the_list(host: Host, change: str) -> None:
     with_chains(host)
     host.iptables(*words)
     before = host.save()
-    assert host.sflgen("status", "--live") == 2
-    assert "sflgen repair --take" in host.output
+    assert host.sflgen("status", "--live") == 1
+    assert "sflgen repair --take" in host.output and "overwritten" not in host.output
     assert host.sflgen("repair", "--take", "--dry-run") == 1, host.output
     assert [line.strip() for line in host.output.splitlines() if line.startswith("  ")] == updates
     assert host.save() == before
@@ -121,6 +121,23 @@ def test_the_copies_of_a_rule_that_was_deleted_are_deleted_too(host: Host) -> No
     host.iptables("-D", chain, *body.split())
     assert host.sflgen("repair", "--take") == 0, host.output
     assert len(host.agrees().table("filter")["INPUT"].rules) == len(rules) - 1
+
+
+def test_a_difference_names_the_first_rule_that_differs(host: Host) -> None:
+    of_list = "-s 192.0.2.7/32 -p udp -j DROP"
+    host.iptables("-A", "FORWARD", *of_list.split())
+    assert host.sflgen("repair", "--take") == 0, host.output
+    rules = [line for line in host.save().splitlines() if line.startswith("-A FORWARD ")]
+    where = f"  table filter, chain FORWARD: {{}} rules, the state has {len(rules)}; rule {len(rules)} is "
+    host.iptables("-D", "FORWARD", str(len(rules)))
+    assert host.sflgen("status", "--live") == 1
+    assert f"{where.format(len(rules) - 1)}absent, in the state {of_list}\n" in host.output
+    for rule in ("-s 192.0.2.8/32 -j DROP", of_list):
+        host.iptables("-A", "FORWARD", *rule.split())
+    assert host.sflgen("status", "--live") == 1
+    assert f"{where.format(len(rules) + 1)}-s 192.0.2.8/32 -j DROP, in the state {of_list}\n" in host.output
+    assert host.sflgen("insert", "--live", "FORWARD", "-s", "192.0.2.9", "-j", "DROP") == 2
+    assert "nothing is overwritten" in host.output
 
 
 def test_a_rule_inside_a_tree_can_only_be_taken_back(host: Host) -> None:
