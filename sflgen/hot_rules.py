@@ -107,6 +107,15 @@ def _entries_of(state: State, chain_id: ChainId) -> SectionEntries:
     return SectionEntries(PlanState(state, state.master, None), *chain_id)
 
 
+def check_trees(state: State) -> None:
+    """HitablesError if no chain begins with a tree: then no traffic makes a rule hot."""
+    if not any(layout.sections[0].tree for layout in state.layouts.values()):
+        raise HitablesError(
+            "no chain has a tree that hot rules could stand in front of, so there is nothing to choose; "
+            f"init grows trees for chains of {state.settings.min_length} rules and more, where they pay"
+        )
+
+
 # ---- the packets of each rule, by the counters of its copies ----
 
 

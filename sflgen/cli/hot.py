@@ -106,11 +106,12 @@ def _weights(
     from hitables.ir.packet import Backend
     from hitables.simulate import traffic
 
-    from ..hot_rules import chains_of_trees, weights_by_counters
+    from ..hot_rules import chains_of_trees, check_trees, weights_by_counters
     from ..kernel import Kernel
 
     if not most:
         return Weights("", {})
+    check_trees(state)
     source = trace_file or pcap_file
     if source is None:
         kernel = Kernel(state.master.family, state.settings)

@@ -247,3 +247,14 @@ def test_hot_rules_without_packets_are_refused(arguments: list[str], message: st
     assert sflgen("init", str(rules), "--state", folder).exit_code == 0
     done = sflgen("hot", "--state", folder, *arguments)
     assert done.exit_code == 2 and message in done.stderr and not done.stdout
+
+
+def test_hot_rules_without_a_tree_are_refused(tmp_path: Path) -> None:
+    """No traffic makes a rule hot there, so it is no use to wait for packets."""
+    rules = tmp_path / "rules"
+    rules.write_text("*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -s 10.0.0.1/32 -j DROP\nCOMMIT\n")
+    folder = str(tmp_path / "st")
+    assert sflgen("init", str(rules), "--state", folder).exit_code == 0
+    done = sflgen("hot", "--state", folder, "--trace", "any")
+    assert done.exit_code == 2 and "no chain has a tree" in done.stderr and "wait" not in done.stderr
+    assert sflgen("hot", "--state", folder, "--hot", "0").exit_code == 0
