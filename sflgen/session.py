@@ -5,9 +5,10 @@
     fold [TABLE CHAIN]                   trees are grown anew
     status
 
-An answer is the lines of the patch, then `ok VERSION`; or `error REASON` if nothing was changed.  With a
-kernel, `ok` is answered when the kernel has the patch.  Chains are folded in the background
-(fold_scheduler.py); without a kernel the patch of a fold is part of the next answer to an update.
+An answer is the lines of the patch, then `ok VERSION`; or `error REASON` if nothing was changed.  Of a batch
+only `commit` is answered.  With a kernel, `ok` is answered when the kernel has the patch.  Chains are folded
+in the background (fold_scheduler.py); without a kernel the patch of a fold is part of the next answer to an
+update.
 
 Updates are planned and proved one behind the other while the kernel loads earlier ones, and go to it
 together when it is ready.  Two threads: one plans, the other loads and commits; the store belongs to the

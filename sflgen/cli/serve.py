@@ -48,11 +48,11 @@ SWITCH_INTERVAL = 2e-4
     ),
 )
 def stream(folder: str, live: bool, path: str | None, proving: bool) -> None:
-    """Answer each line of input with its patch and "ok VERSION", and keep the state in memory.
+    """Answer each command of the input with its patch and "ok VERSION", and keep the state in memory.
 
     A line is an iptables command, "begin" or "commit" around the commands of one patch, "fold [TABLE
-    CHAIN]", "status" or "quit". A line that cannot be performed is answered with "error REASON",
-    and changes nothing.
+    CHAIN]", "status" or "quit". From "begin" to "commit" only "commit" is answered, for all of them; "quit"
+    is not. What cannot be performed is answered with "error REASON", and changes nothing.
     """
     import gc
 

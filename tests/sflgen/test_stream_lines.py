@@ -45,6 +45,12 @@ def test_a_batch_within_a_batch_performs_nothing(answers: Callable[[str], list[s
     assert answers("begin\n-A INPUT -s 10.0.0.4 -j DROP\ncommit\n") == ["ok 2"]
 
 
+def test_a_batch_has_one_answer_and_quit_has_none(answers: Callable[[str], list[str]]) -> None:
+    batch = "begin\n-A INPUT -s 10.0.0.2 -j DROP\n\n-A INPUT -s 10.0.0.3 -j DROP\ncommit\n"
+    assert answers(f"{batch}quit\n") == ["ok 2"]
+    assert answers("\n# a comment\nstatus\nquit\n") == ["ok 2"] * 3
+
+
 def test_a_table_is_named_within_a_batch_alone(answers: Callable[[str], list[str]]) -> None:
     (error,) = answers("*mangle\n")
     assert "*mangle is for the lines of a batch" in error and "-t mangle" in error
