@@ -15,15 +15,23 @@ if TYPE_CHECKING:
 
     from ..kernel import Kernel
 
+
+def _folder(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
+    """The directory of --state.  click would call a required option so in its help, variable or not."""
+    if not value:
+        raise click.MissingParameter("Give it, or set SFLGEN_STATE.", ctx, param)
+    return value
+
+
 state_section = section(
     "State",
     option(
         "--state",
         "folder",
-        required=True,
+        callback=_folder,
         envvar="SFLGEN_STATE",
         metavar="DIR",
-        help="Use the state in this directory (by default $SFLGEN_STATE).",
+        help="Use the state in this directory; required unless $SFLGEN_STATE names one.",
     ),
 )
 

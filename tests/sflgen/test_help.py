@@ -39,6 +39,22 @@ def test_every_option_has_a_section_and_an_explanation(name: str) -> None:
     assert all(f"\n{each.section}:\n" in help_of(name) for each in options if isinstance(each, Option))
 
 
+@each_command
+def test_the_state_is_required_unless_the_environment_names_it(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The help does not call it required and give a default at once."""
+    assert "required unless" in help_of(name) and "[required]" not in help_of(name)
+    words = ["INPUT", "-j", "DROP"] if name in ("insert", "delete") else ["none"]
+    words = [] if name in ("status", "print", "verify", "stream", "repair", "hot") else words
+    monkeypatch.delenv("SFLGEN_STATE", raising=False)
+    done = CliRunner().invoke(main, [name, *words])
+    assert done.exit_code == 2 and "'--state'. Give it, or set SFLGEN_STATE." in done.stderr, done.stderr
+    monkeypatch.setenv("SFLGEN_STATE", "there")
+    with main.commands[name].make_context(name, words) as context:
+        assert context.params["folder"] == "there"
+
+
 def test_every_command_has_a_section() -> None:
     assert sorted(name for names in SECTIONS.values() for name in names) == sorted(main.commands)
 
