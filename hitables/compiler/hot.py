@@ -26,12 +26,13 @@ from ..build.expected_cost import draw_counted, spent_at
 from ..build.tree import Tree, unsplit
 from ..costs.tree_prices import Priced
 from ..emit.jumps import Segment
+from ..emit.tree_tests import joined, test_words
 from ..emit.tree_tests import matches as test_matches
-from ..emit.tree_tests import test_words
 from ..ir.choices import Malformed
 from ..ir.fields import Family, Field
 from ..ir.packet import Backend
 from ..ir.rule import Kind, Match, Rule
+from ..parse.part_meaning import header_place
 from .hot_costs import HotCosts, batch_of
 from .options import Options
 
@@ -232,7 +233,13 @@ def hot_rule(rule: Rule, box: HotBox, boxes: HotBoxes, family: Family) -> Rule |
         for match in test_matches(test_words(field, low, high, False, protocol, family), family):
             if match.is_protocol and field is not Field.PROTO and any(each.is_protocol for each in headers):
                 continue
-            (others if match.name else headers).append(match)
+            names = [each.name for each in others]
+            if match.name in names:
+                at = names.index(match.name)
+                others[at] = joined(others[at], match, family)
+            else:
+                (others if match.name else headers).append(match)
+    headers.sort(key=header_place)  # as the rule is read from its text, which the source map is of
     return copy._replace(matches=(*headers, *others))
 
 

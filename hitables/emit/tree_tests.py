@@ -41,6 +41,18 @@ def matches(words: tuple[str, ...], family: Family) -> tuple[Match, ...]:
     )
 
 
+def joined(match: Match, test: Match, family: Family) -> Match:
+    """*match* and *test*, both of the ports of one protocol, as one: iptables-nft prints two as one anyhow.
+
+    *test* decides whatever *match* asks about the same port, and takes its place.
+    """
+    words = list(match.words)
+    if test.words[0] in words:
+        at = words.index(test.words[0])
+        del words[at - (words[at - 1 : at] == ["!"]) : at + 2]
+    return matches(("-p", match.name, "-m", match.name, *words, *test.words), family)[-1]
+
+
 def prefix(low: int, high: int, family: Family) -> str:
     """The prefix that is exactly low..high, which must be aligned."""
     width = 32 if family is Family.IPV4 else 128

@@ -124,6 +124,11 @@ def header_match(part: Part, words: list[str], family: Family) -> Match:
     return Match("", printed, Role.SPACE, " ".join(printed), tests)
 
 
+def header_place(match: Match) -> int:
+    """The place of a match of a header option among others, in which kernels evaluate them."""
+    return options.HEADER_ORDER.index(match.words[1] if match.words[0] == BANG else match.words[0])
+
+
 def extension_match(part: Part, words: list[str], family: Family) -> Match:
     """The match of one `-m NAME` with its options."""
     extension = part.extension

@@ -24,8 +24,10 @@ from hitables.compiler.compile import compile_rules
 from hitables.compiler.options import Options
 from hitables.compiler.result import Compiled
 from hitables.ir.choices import Equivalence, Malformed, backend_choice, backends_of
+from hitables.ir.meaning import Digests
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program
+from hitables.ir.rule import Rule
 from hitables.simulate.boundary_packets import draw_packets
 from hitables.simulate.interpreter import Interpreter
 from hitables.verify import bdd, exact
@@ -100,12 +102,28 @@ def test_whatever_hot_rules_are_chosen_every_packet_is_treated_alike(
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         take_everything(patch)
-        after = read(write(compiled(before, options).program), family=before.family)
+        made = compiled(before, options).program
+    after = read(write(made), family=before.family)
+    assert chain_digests(made) == chain_digests(after), "the map is of the rules that are printed"
+    assert all(
+        most_of_one_name(rule) <= 1 for table in made for chain in table.chains for rule in chain.rules
+    ), "iptables-nft-save prints two matches of one name as one"
     question = Question(backends_of(options.backend), malformed, equivalence)
     answer = exact.check(before, after, question)
     assert isinstance(answer, Equal), getattr(answer, "reason", answer)
     if equivalence is Equivalence.FULL:
         assert_equal(before, after, options, 500)
+
+
+def most_of_one_name(rule: Rule) -> int:
+    return max(Counter(match.name for match in rule.matches if match.name).values(), default=0)
+
+
+def chain_digests(program: Program) -> dict[tuple[str, str], str]:
+    digests = Digests()
+    return {
+        (table.name, chain.name): digests.of_rules(chain.rules) for table in program for chain in table.chains
+    }
 
 
 @settings(max_examples=examples(10))
