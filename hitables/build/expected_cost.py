@@ -29,8 +29,13 @@ PASSING = 200
 _COMMON = (TCP, TCP, UDP, UDP, ICMP, ICMPV6)
 
 
-def points_in(boxes: Boxes, which: npt.NDArray[np.intp], rng: np.random.Generator) -> Words:
-    """One point in each of the boxes *which*: at the low end of another box, anywhere, or at an end."""
+def points_in(
+    boxes: Boxes, which: npt.NDArray[np.intp], rng: np.random.Generator, *, even: bool = False
+) -> Words:
+    """One point in each of the boxes *which*: at the low end of another box, anywhere, or at an end.
+
+    *even*: anywhere, each value alike; of protocols, a common one.
+    """
     low, high = boxes.low[which], boxes.high[which]
     own = low.copy()
     for at, axis in enumerate(boxes.axes):
@@ -39,7 +44,7 @@ def points_in(boxes: Boxes, which: npt.NDArray[np.intp], rng: np.random.Generato
             own[bare, at, 1] = 1
         points = own[:, at].copy()
         anywhere = _anywhere(own[:, at], high[:, at], rng)
-        choice = rng.integers(4, size=len(which))
+        choice = np.full(len(which), 3) if even else rng.integers(4, size=len(which))
         points[choice == 1] = high[choice == 1, at]
         points[choice >= 2] = anywhere[choice >= 2]
         other = boxes.low[rng.integers(len(boxes.rule), size=len(which)), at]
@@ -198,7 +203,12 @@ def spent_at(
 
 
 def draw_counted(boxes: Boxes, tree: Tree, counts: Sequence[float], most: int, seed: int = 0) -> Words:
-    """About *most* points that reach their rules, as many of each rule as its share of *counts*."""
+    """About *most* points that reach their rules, as many of each rule as its share of *counts*.
+
+    Counts tell nothing of the packets within a rule, so its values are drawn alike: the ends of boxes would
+    seem to be what most packets have.  Ends are drawn, too, for a rule that is rarely reached so, because
+    earlier ones nearly hide it.
+    """
     rng = np.random.default_rng(seed)
     share = np.asarray(counts, float)[boxes.rule] / np.bincount(boxes.rule, minlength=len(counts))[boxes.rule]
     if not share.sum():
@@ -206,8 +216,8 @@ def draw_counted(boxes: Boxes, tree: Tree, counts: Sequence[float], most: int, s
     waiting = rng.choice(len(boxes.rule), most, p=share / share.sum())
     ending = replace(tree, boxes=_ending(boxes))
     parts = []
-    for _ in range(TRIES):
-        points = points_in(boxes, waiting, rng)
+    for attempt in range(TRIES):
+        points = points_in(boxes, waiting, rng, even=attempt < TRIES - 1)
         reached = ending.search(points)[0] == boxes.rule[waiting]
         parts.append(points[reached])
         waiting = waiting[~reached]

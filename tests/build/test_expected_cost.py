@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hitables.analyse.boxes import Axis, Boxes, Cut
-from hitables.build.expected_cost import passing, points_in, rules_read
+from hitables.build.expected_cost import draw_counted, passing, points_in, rules_read
 from hitables.build.grow import grow
 from hitables.ir.fields import Field
 
@@ -40,6 +40,14 @@ def test_points_lie_in_their_boxes() -> None:
             assert low <= point <= high
         seen.add(tuple(points))
     assert len(seen) == 100
+
+
+def test_counts_are_no_evidence_for_single_values_of_a_rule() -> None:
+    boxes = Boxes.of(AXES, [[{Field.SRC: (0, 255)}], [{Field.SRC: (0, 1 << 100)}]], [True] * 2)
+    points = draw_counted(boxes, grow(boxes), [3.0, 1.0], 20_000)
+    _, often = np.unique(points[:, 0], axis=0, return_counts=True)
+    assert 250 < np.sum(often > 20) <= 256, "the values of the first rule"
+    assert often.max() < 120
 
 
 @pytest.mark.parametrize(

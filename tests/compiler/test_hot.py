@@ -171,6 +171,16 @@ def test_the_rules_of_most_packets_come_first_and_the_proof_is_one_by_both_engin
     assert sum(each[0] for each in counters if each) == sum(each[0] for each in listed if each)
 
 
+def test_the_counter_of_a_network_makes_no_single_address_hot() -> None:
+    hosts = "".join(
+        f"[5:5] -A INPUT -s 10.0.0.{n} -p udp -m udp --dport {n}:900 -j DROP\n" for n in range(1, 5)
+    )
+    others = hosts.replace("10.0.0", "10.0.1")
+    network = "[90000:90000] -A INPUT -s 10.0.0.0/24 -p udp -m udp --dport 12:22 -j ACCEPT\n"
+    text = f"*filter\n:INPUT DROP [0:0]\n{hosts}{others}{network}COMMIT\n"
+    assert "-s 10.0.0.0/32" not in hitables.compile(text, backend="nft", hot=4).text
+
+
 def test_no_hot_rule_pays_where_all_rules_match_alike() -> None:
     even = "\n".join(
         f"[5:5] {line.split('] ')[-1]}" if line.startswith("[") else line
