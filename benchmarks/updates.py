@@ -194,7 +194,7 @@ def _folded(state: sflgen.State, kernel: Kernel, store: sflgen.Store) -> dict[st
     clock = [time.perf_counter()]
     plan = sflgen.fold_unproved(state)
     clock.append(time.perf_counter())
-    text = counted_text(plan, kernel.counters({(edit.table, edit.chain) for edit in plan.edits}))
+    text = counted_text(plan, kernel.counters)
     clock.append(time.perf_counter())
     kernel.load(text, store)
     clock.append(time.perf_counter())

@@ -11,8 +11,7 @@ set, unless the list has no such rule any more.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from hitables.ir.program import Program
@@ -57,9 +56,11 @@ def counting_chains(plan: Plan) -> set[ChainId]:
     return {(table, chain) for table, chain in chains if _has_chain(plan.before.loaded, table, chain)}
 
 
-def carried_text(
-    before: State, after: State, edits: Sequence[Edit], counters: Callable[[set[ChainId]], Program]
-) -> str:
+# Reads the counts of these chains from the kernel; a program without tables if all are zero.
+Counters = Callable[[set[ChainId]], Program]
+
+
+def carried_text(before: State, after: State, edits: Sequence[Edit], counters: Counters) -> str:
     """The patch *edits*, with the counts that the deleted copies have by *counters*.
 
     before, after  their loaded rule sets are what the kernel has, and what it has after the patch
@@ -67,33 +68,45 @@ def carried_text(
     grown = {*before.layouts, *after.layouts}
     chosen = tuple((table, chain, Strategy.FOLD) for table, chain in sorted(grown))
     plan = Plan(before, after, (), tuple(edits), chosen, counts=own_counts(edits))
-    return counted_text(plan, counters(counting_chains(plan)))
+    return counted_text(plan, counters)
 
 
 def _has_chain(program: Program, table: str, chain: str) -> bool:
     return any(each.name == table and chain in each for each in program)
 
 
-def counted_text(plan: Plan, kernel: Program) -> str:
-    """The patch of *plan*, with the counts that the deleted copies have in *kernel*.
+def counted_text(plan: Plan, counters: Counters) -> str:
+    """The patch of *plan*, with the counts that the deleted copies have by *counters*.
 
-    A chain that *kernel* lacks, or has with other rules, counts as zero.
+    A chain that the kernel lacks, or has with other rules, counts as zero.  If a rule has counted in copies
+    that go, and those that stay are all in chains that the plan does not edit, one of these chains is needed,
+    too: then all counts are read anew.
     """
+    chains = counting_chains(plan)
+    kernel = counters(chains)
     if not kernel.tables:
         return plan.text
+    tables = [table for table in _tables(plan) if _has_table(plan.before.loaded, table)]
+    carrying = {table: _Carrying(plan, table, kernel, chains) for table in tables}
+    others = {(table, chain) for table in tables for chain in carrying[table].other_chains()}
+    if others:
+        chains |= others
+        kernel = counters(chains)
+        carrying = {table: _Carrying(plan, table, kernel, chains) for table in tables}
     counts = dict(plan.counts)
-    more: dict[str, list[str]] = defaultdict(list)
-    tables = dict.fromkeys(edit.table for edit in plan.edits)
-    for table in tables:
-        if _has_table(plan.before.loaded, table):
-            _Carrying(plan, table, kernel).run(counts, more[table])
-    lines: dict[str, list[str]] = {table: [] for table in tables}
+    for each in carrying.values():
+        counts |= each.inserted
+    lines: dict[str, list[str]] = {table: [] for table in _tables(plan)}
     for number, edit in enumerate(plan.edits):
         count = counts.get(number)
         lines[edit.table].append((f"[{count[0]}:{count[1]}] " if count else "") + line(edit))
-    return "".join(
-        f"*{table}\n" + "\n".join([*lines[table], *more[table]]) + "\nCOMMIT\n" for table in tables
-    )
+    for table in tables:
+        lines[table] += carrying[table].more
+    return "".join(f"*{table}\n" + "\n".join(of_table) + "\nCOMMIT\n" for table, of_table in lines.items())
+
+
+def _tables(plan: Plan) -> dict[str, None]:
+    return dict.fromkeys(edit.table for edit in plan.edits)
 
 
 def _has_table(program: Program, name: str) -> bool:
@@ -108,18 +121,23 @@ class _Carrying:
     """Repeats the edits of one table on lists of rules with their counts.
 
     Copies in trees that the plan replaces, but leaves to be removed later, count as deleted.
+
+    inserted  by index of an edit: the count of its rule
+    more      lines that set the counts of other copies
+    to_set    by chain of the list and rule: counts of deleted copies; in the end, of rules without another
     """
 
-    def __init__(self, plan: Plan, table: str, kernel: Program) -> None:
+    def __init__(self, plan: Plan, table: str, kernel: Program, counting: Set[ChainId]) -> None:
         self.plan, self.table = plan, table
         self.names = Names(plan.before.settings.prefix, ())
         self.chains: dict[str, list[_Copy]] = {}
-        self.to_set: dict[tuple[str, Key], Count] = {}  # by chain of the list and rule
+        self.to_set: dict[tuple[str, Key], Count] = {}
+        self.inserted: dict[int, Count] = {}
+        self.more: list[str] = []
         before = plan.before.loaded.table(table)
         present = kernel.table(table) if _has_table(kernel, table) else None
-        counting = {chain for where, chain in counting_chains(plan) if where == table}
         for chain in before.chains:
-            if chain.name in counting:
+            if (table, chain.name) in counting:
                 rules = present[chain.name].rules if present is not None and chain.name in present else ()
                 is_same = len(rules) == len(chain.rules)
                 self.chains[chain.name] = [
@@ -129,9 +147,9 @@ class _Carrying:
         before_owners, after_owners = plan.before.owners(table), plan.after.owners(table)
         self.unreachable = before_owners.keys() - after_owners.keys()
         self.owners = before_owners | after_owners
+        self.run()
 
-    def run(self, counts: dict[int, Count], more: list[str]) -> None:
-        """Add the count of each edit's rule to *counts*; to *more*, lines that set counts of other copies."""
+    def run(self) -> None:
         for number, edit in enumerate(self.plan.edits):
             if edit.table == self.table:
                 self.apply(number, edit)
@@ -140,7 +158,7 @@ class _Carrying:
                 self.delete(name, copy)
         for _, copy, key in self.remaining():
             if copy.edit is not None and key in self.to_set:
-                counts[copy.edit] = _sum(copy.count, self.to_set.pop(key))
+                self.inserted[copy.edit] = _sum(copy.count, self.to_set.pop(key))
         if not self.to_set:
             return
         after = self.plan.after.loaded.table(self.table)
@@ -148,7 +166,18 @@ class _Carrying:
             if key in self.to_set:
                 packets, size = _sum(copy.count, self.to_set.pop(key))
                 edit = Edit(Op.REPLACE, self.table, name, at, after[name].rules[at])
-                more.append(f"[{packets}:{size}] {line(edit)}")
+                self.more.append(f"[{packets}:{size}] {line(edit)}")
+
+    def other_chains(self) -> set[str]:
+        """A chain for each rule that has no other copy in the chains that were read, but one in the table."""
+        found: dict[tuple[str, Key], str] = {}
+        for chain in self.plan.after.loaded.table(self.table).chains if self.to_set else ():
+            if chain.name not in self.chains and chain.name not in self.unreachable:
+                for rule in chain.rules:
+                    key = self.key(chain.name, rule)
+                    if key in self.to_set:
+                        found.setdefault(key, chain.name)
+        return set(found.values())
 
     def apply(self, number: int, edit: Edit) -> None:
         copies = self.chains.setdefault(edit.chain, [])
@@ -166,14 +195,14 @@ class _Carrying:
         target = copy.rule.target
         if copy.count == (0, 0) or (target is not None and self.names.is_generated(target.name)):
             return
-        key = self.key(chain, copy)
+        key = self.key(chain, copy.rule)
         self.to_set[key] = _sum(self.to_set.get(key, (0, 0)), copy.count)
 
-    def key(self, chain: str, copy: _Copy) -> tuple[str, Key]:
-        return self.owners.get(chain, chain), rule_key(copy.rule)
+    def key(self, chain: str, rule: Rule) -> tuple[str, Key]:
+        return self.owners.get(chain, chain), rule_key(rule)
 
     def remaining(self) -> Iterator[tuple[tuple[str, int], _Copy, tuple[str, Key]]]:
         """The copies in the edited chains after all edits: chain and row, copy, key."""
         for name, copies in self.chains.items():
             for at, copy in enumerate(copies):
-                yield (name, at), copy, self.key(name, copy)
+                yield (name, at), copy, self.key(name, copy.rule)

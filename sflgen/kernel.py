@@ -30,7 +30,7 @@ from hitables.parse.lines import quote
 from hitables.rule_lines import with_ends
 
 from .chain_names import Names
-from .counters import carried_text, counted_text, counting_chains, deletes_copies
+from .counters import carried_text, counted_text, deletes_copies
 from .edits import Count, Edit, empty_table, jumps_to, rule_key
 from .edits import line as line_of
 from .edits import text as text_of
@@ -281,7 +281,7 @@ def loader(kernel: Kernel, store: Store, plan: Plan) -> Callable[[str], None]:
             if reason:
                 raise LiveError(f"{line_of(edit)}\n{reason}")
         if deletes_copies(plan):
-            patch = counted_text(plan, kernel.counters(counting_chains(plan), plan.before.loaded))
+            patch = counted_text(plan, lambda chains: kernel.counters(chains, plan.before.loaded))
         _load(kernel, store, plan.before, plan.after, patch)
 
     return load

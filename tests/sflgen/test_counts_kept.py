@@ -15,6 +15,7 @@ from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.kernel.namespace import Namespace, run
 from sflgen.commands import read_commands
+from sflgen.edits import Op
 from sflgen.hot_rules import hot_unproved
 from sflgen.kernel import Kernel, finish_commit, loader
 from sflgen.planner import Plan, fold_unproved, plan_unproved, start_unproved
@@ -43,10 +44,10 @@ class Killed(BaseException):
 class Host:
     """A rule set with counts in a kernel, compiled, with a state."""
 
-    def __init__(self, backend: str, folder: Path) -> None:
+    def __init__(self, backend: str, folder: Path, text: str = TEXT) -> None:
         self.backend, self.folder = Backend(backend), folder
         self.kernel = Kernel(Family.IPV4, Settings(backend=self.backend))
-        restore(self.backend, TEXT)
+        restore(self.backend, text)
         start = start_unproved(self.kernel.contents(), Settings(backend=self.backend))
         self.store = Store.create(folder, start.before)
         self.first = start
@@ -78,6 +79,24 @@ class Host:
         ):
             sums[int(port)] = sums.get(int(port), 0) + int(packets)
         return sums
+
+    def count_each(self, rule: str, packets: int) -> int:
+        """Let each copy of *rule* have counted *packets*; how many copies there are."""
+        rows: dict[str, int] = {}
+        lines = []
+        for line in self.saved().splitlines():
+            _, is_rule, text = line.partition(" -A ")
+            chain, _, body = text.partition(" ")
+            rows[chain] = rows.get(chain, 0) + bool(is_rule)
+            if is_rule and body == rule:
+                lines.append(f"-R {chain} {rows[chain]} {body} -c {packets} {packets}\n")
+        restore(self.backend, f"*filter\n{''.join(lines)}COMMIT\n", "--noflush")
+        return len(lines)
+
+    def counted(self, rule: str) -> int:
+        """The packets that the copies of *rule* have counted."""
+        lines = [line for line in self.saved().splitlines() if line.endswith(f" {rule}")]
+        return sum(int(line[1:].partition(":")[0]) for line in lines)
 
 
 def updates(host: Host, text: str, strategy: Strategy | None = None) -> Plan:
@@ -156,3 +175,31 @@ def test_a_hot_rule_that_an_update_withdraws_leaves_its_count(backend: str, tmp_
     with Namespace() as namespace:
         before, after = namespace.call(with_hot_rules, backend, str(tmp_path / "st"))
     assert after == before
+
+
+# In front of the tree the updates below have overlays; the second one leaves out the rules of hosts.
+HOSTS = "".join(f"-A INPUT -s 10.1.0.{n}/32 -j ACCEPT\n" for n in range(1, 41))
+WIDE = "".join(f"-A INPUT -s 10.1.0.0/24 -j {target}\n" for target in ("LOGGED", "DROP", "ACCEPT"))
+OTHERS = "".join(f"-A INPUT -s 10.2.0.{n}/32 -j DROP\n" for n in range(1, 61))
+OVERLAID = TEXT.partition("[1:")[0] + f":LOGGED - [0:0]\n{HOSTS}{WIDE}{OTHERS}-A LOGGED -j DROP\nCOMMIT\n"
+
+
+def with_overlays(backend: str, folder: str) -> tuple[int, int]:
+    host = Host(backend, Path(folder), OVERLAID)
+    host.commit(host.first)
+    host.commit(updates(host, "-D INPUT -s 10.1.0.0/24 -j LOGGED", Strategy.OVERLAY))
+    copies = host.count_each("-s 10.1.0.21/32 -j ACCEPT", 50)
+    plan = updates(host, "-D INPUT -s 10.1.0.0/24 -j DROP", Strategy.OVERLAY)
+    assert any(edit.op is Op.FLUSH for edit in plan.edits) and not plan.folds
+    host.commit(plan)
+    host.store.close()
+    return copies, host.counted("-s 10.1.0.21/32 -j ACCEPT")
+
+
+@both
+def test_a_count_goes_to_the_copy_in_the_tree_where_the_new_overlay_has_none(
+    backend: str, tmp_path: Path
+) -> None:
+    with Namespace() as namespace:
+        copies, counted = namespace.call(with_overlays, backend, str(tmp_path / "st"))
+    assert copies == 2 and counted == 100
