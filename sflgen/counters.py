@@ -1,7 +1,8 @@
 """Counters carried over from copies of a rule that a patch deletes to copies that it inserts.
 
-A rule of the list may have copies in several leaves and overlays; its count is their sum.  When a patch
-deletes copies, their counts are read from the kernel just before, and set in a copy that the patch
+A rule of the list may have copies in several leaves and overlays; its count is their sum.  An entry that is
+one rule, for a region of packets, counts for the rule of the list that decides about the region.  When a
+patch deletes copies, their counts are read from the kernel just before, and set in a copy that the patch
 inserts (`iptables-restore -c`), or in one that stays.  Packets that deleted copies count between the
 reading and the loading are lost; no other count is.
 
@@ -18,10 +19,12 @@ from hitables.ir.program import Program
 from hitables.ir.rule import Rule
 
 from .chain_names import Names
-from .edits import Count, Edit, Key, Op, line, rule_key
+from .deciding import Deciding
+from .edits import Count, Edit, Key, Op, jumps_to, line, rule_key
 from .given_counts import own_counts
 from .layout import ChainId
 from .planner import Plan
+from .region import Region
 from .settings import Strategy
 from .state import State
 
@@ -41,9 +44,38 @@ def deletes_copies(plan: Plan) -> bool:
         return False  # it edits chains that no packet reaches
     if plan.folds or plan.hot:  # hot rules are copies, too
         return bool(plan.edits)
-    return any(
+    if any(
         edit.op is Op.FLUSH and _has_chain(plan.before.loaded, edit.table, edit.chain) for edit in plan.edits
+    ):
+        return True
+    holding = plan.before.entry_chains.keys()
+    entries = [edit for edit in plan.edits if (edit.table, edit.chain) in holding]
+    gone = {(table, rule_key(rule)) for table, rule in _deleted(plan.before.master, plan.updates)}
+    names = Names(plan.before.settings.prefix, ())
+    return any(
+        (table, rule_key(rule)) not in gone and not names.is_generated(jumps_to(rule))
+        for table, rule in _deleted(plan.before.loaded, entries)
     )
+
+
+def _deleted(program: Program, edits: Sequence[Edit]) -> Iterator[tuple[str, Rule]]:
+    """The rules that *edits* delete from chains of *program* or replace there, each with its table."""
+    deleting = {(edit.table, edit.chain) for edit in edits if edit.op in (Op.DELETE, Op.REPLACE)}
+    chains: dict[ChainId, list[Rule]] = {}
+    for edit in edits:
+        where = edit.table, edit.chain
+        if where not in deleting:
+            continue
+        if where not in chains:
+            chains[where] = (
+                list(program.table(edit.table)[edit.chain].rules) if _has_chain(program, *where) else []
+            )
+        if edit.op is Op.FLUSH:
+            chains[where].clear()
+        elif edit.op in (Op.DELETE, Op.REPLACE):
+            yield edit.table, chains[where].pop(edit.at)
+        if edit.rule is not None:
+            chains[where].insert(len(chains[where]) if edit.op is Op.APPEND else edit.at, edit.rule)
 
 
 def counting_chains(plan: Plan) -> set[ChainId]:
@@ -132,6 +164,7 @@ class _Carrying:
         self.names = Names(plan.before.settings.prefix, ())
         self.chains: dict[str, list[_Copy]] = {}
         self.to_set: dict[tuple[str, Key], Count] = {}
+        self.list_keys: dict[str, set[Key]] = {}
         self.inserted: dict[int, Count] = {}
         self.more: list[str] = []
         before = plan.before.loaded.table(table)
@@ -196,7 +229,31 @@ class _Carrying:
         if copy.count == (0, 0) or (target is not None and self.names.is_generated(target.name)):
             return
         key = self.key(chain, copy.rule)
+        if (self.table, chain) in self.plan.before.entry_chains and key[1] not in self.listed(key[0]):
+            key = self.key(chain, self.decider(key[0], copy.rule))
         self.to_set[key] = _sum(self.to_set.get(key, (0, 0)), copy.count)
+
+    def listed(self, chain: str) -> set[Key]:
+        """The rules of a chain of the list, before the plan and after it."""
+        if chain not in self.list_keys:
+            self.list_keys[chain] = {
+                rule_key(rule)
+                for state in (self.plan.before, self.plan.after)
+                if _has_chain(state.master, self.table, chain)
+                for rule in state.master.table(self.table)[chain].rules
+            }
+        return self.list_keys[chain]
+
+    def decider(self, chain: str, entry: Rule) -> Rule:
+        """The rule of a chain of the list that decides about the region of *entry*, as the entry does."""
+        before = self.plan.before
+        if not _has_chain(before.master, self.table, chain):
+            return entry  # in a tree that another program has cut off
+        table = before.master.table(self.table)
+        region = Region(entry.matches, before.master.family, before.backends)
+        deciding = Deciding(table, before.settings)
+        found = next((rule for rule in table[chain].rules if region.ends_in(rule, deciding=deciding)), entry)
+        return found if rule_key(found)[1] == rule_key(entry)[1] else entry  # by their targets
 
     def key(self, chain: str, rule: Rule) -> tuple[str, Key]:
         return self.owners.get(chain, chain), rule_key(rule)

@@ -203,3 +203,29 @@ def test_a_count_goes_to_the_copy_in_the_tree_where_the_new_overlay_has_none(
     with Namespace() as namespace:
         copies, counted = namespace.call(with_overlays, backend, str(tmp_path / "st"))
     assert copies == 2 and counted == 100
+
+
+NETWORKS = "".join(f"-A INPUT -s 10.1.{n}.0/24 -j DROP\n" for n in range(1, 41))
+DECIDED = f"{TEXT.partition('[1:')[0]}{NETWORKS}-A INPUT -s 10.1.0.0/16 -j ACCEPT\n{OTHERS}COMMIT\n"
+
+
+def with_entry(backend: str, folder: str, removing: str) -> tuple[int, int]:
+    host = Host(backend, Path(folder), DECIDED)
+    host.commit(host.first)
+    host.commit(updates(host, "-D INPUT -s 10.1.21.0/24 -j DROP", Strategy.OVERLAY))
+    entries = host.count_each("-s 10.1.21.0/24 -j ACCEPT", 50)
+    plan = updates(host, removing, Strategy.OVERLAY) if removing else fold_unproved(host.store.state)
+    host.commit(plan)
+    assert not host.counted("-s 10.1.21.0/24 -j ACCEPT")
+    host.store.close()
+    return entries, host.counted("-s 10.1.0.0/16 -j ACCEPT")
+
+
+@both
+@pytest.mark.parametrize("removing", ["", "-I INPUT -s 10.0.0.0/8 -j ACCEPT"])
+def test_the_count_of_an_entry_goes_to_the_rule_that_it_stands_for(
+    backend: str, removing: str, tmp_path: Path
+) -> None:
+    with Namespace() as namespace:
+        entries, counted = namespace.call(with_entry, backend, str(tmp_path / "st"), removing)
+    assert entries == 1 and counted == 50
