@@ -95,6 +95,9 @@ class RegionEncoding(Encoding):
     def rule(self, number: int | None) -> RuleRef | None:
         return None
 
+    def verdict(self, number: int | None) -> str | None:
+        return None
+
     def namesakes(self) -> list[int]:
         """None: a local proof does not look for lists that are printed by groups."""
         return [-1] * (len(self.chain_start) - 1)

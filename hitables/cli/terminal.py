@@ -248,7 +248,8 @@ class Commands(Group):
         except HitablesError as error:
             self.warn(str(error))
         except BrokenPipeError:
-            discard(sys.stdout)  # by a reader that has enough, as head
+            discard(sys.stdout)
+            self.warn("the reader of the output closed it")
         except MemoryError:
             self.warn("out of memory")
         except RecursionError:
