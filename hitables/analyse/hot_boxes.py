@@ -181,11 +181,9 @@ class HotBoxes:
         evolving = Evolving(
             options, bits, np.ascontiguousarray(boxes), priority, self.class_of.astype(np.uint32), 0
         )
-        try:
-            evolving.samples(np.ascontiguousarray(self.ranks(points).astype(np.uint32)))
-            found, _, weights = evolving.listed()
-        finally:
-            evolving.close()
+        evolving.samples(np.ascontiguousarray(self.ranks(points).astype(np.uint32)))
+        found, _, weights = evolving.listed()
+        del evolving  # frees its memory before the caller works on
         yield from zip(found.astype(np.int64), weights.tolist(), strict=True)
 
     def ranks(self, points: Words) -> Ranks:

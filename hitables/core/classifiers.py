@@ -117,7 +117,8 @@ def plan_of(composition: Composition, owned: list[Any]) -> Any:
 
 
 class Classifier:
-    """Rules behind one algorithm.  Many threads may search at a time; a change waits for them.
+    """Rules behind one algorithm.  Many threads may search at a time; a change waits for them.  The memory is
+    freed with the last reference to this object.
 
     name  of the composition, for errors
     """
@@ -150,10 +151,6 @@ class Classifier:
     def _check(self, status: int, priority: int = 0, where: str = "", position: int = 0) -> None:
         facts = {"where": where, "plan": self._name, "priority": priority, "position": position}
         check(DATABASE, status, **facts)
-
-    def close(self) -> None:
-        """Free the memory.  No other method may be called afterwards."""
-        ffi.release(self._db)
 
     def search(self, headers: U32Array, out: npt.NDArray[np.int32]) -> None:
         """Write to *out* [headers] the priority of the best rule for each of *headers* [headers][dims], or

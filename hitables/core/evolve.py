@@ -31,7 +31,8 @@ def rules_of(bits: Sequence[int], boxes: U32Array, priority: U32Array) -> tuple[
 
 
 class Evolving:
-    """Evolving rules of a rule set; *options* are those of struct evolve_options.
+    """Evolving rules of a rule set; *options* are those of struct evolve_options.  The memory is freed with
+    the last reference.
 
     action  [boxes] the class of each rule; None: its priority
     """
@@ -52,10 +53,6 @@ class Evolving:
         check(EVOLVE, lib.evolve_open(chosen, rules, pointer("uint32_t", action), limit, handle))
         del alive
         self._evolve = ffi.gc(handle[0], lib.evolve_close)
-
-    def close(self) -> None:
-        """Free the memory.  No other method may be called afterwards."""
-        ffi.release(self._evolve)
 
     def samples(self, headers: U32Array) -> None:
         """Take each of *headers* [headers][dims] as a sample."""

@@ -23,7 +23,7 @@ ZOBEL_SEED = int(lib.FLOW_ZOBEL_SEED)
 
 class Flows:
     """A flow state table.  *scheme* and *hash_name* are among SCHEMES and HASHES, *bits* the width of each
-    dimension of a header; *limit* 0: any number of bytes.
+    dimension of a header; *limit* 0: any number of bytes.  The memory is freed with the last reference.
     """
 
     def __init__(
@@ -55,10 +55,6 @@ class Flows:
 
     def _check(self, status: int) -> None:
         check(FLOWS, status, buckets=self._buckets)
-
-    def close(self) -> None:
-        """Free the memory.  No other method may be called afterwards."""
-        ffi.release(self._table)
 
     def clear(self) -> None:
         """Forget the flows."""

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import ClassVar, Generic, Protocol, Self, TypeVar
+from typing import ClassVar, Generic, Self, TypeVar
 
 from ..errors import DatabaseError
 
-
-class Handle(Protocol):
-    """An object that holds memory of the engine until `close`."""
-
-    def close(self) -> None: ...
-
-
-H = TypeVar("H", bound=Handle)
+H = TypeVar("H")
 
 
 class Closable(Generic[H]):
@@ -35,12 +28,20 @@ class Closable(Generic[H]):
         self.close()
 
     def close(self) -> None:
-        """Free the memory.  Every later call raises DatabaseError; a second `close` does nothing."""
-        if self._handle is not None:
-            self._handle.close()
-            self._handle = None
+        """Every later call raises DatabaseError; a second `close` does nothing.
+
+        A call of another thread runs to its end.  The handle frees its memory with the last reference to it,
+        so the last of those calls frees it, and a call costs no more for that.
+        """
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            self._ended(handle)
+
+    def _ended(self, handle: H) -> None:
+        """What `close` does with a handle of which other threads may still be inside a call."""
 
     def _opened(self) -> H:
-        if self._handle is None:
+        handle = self._handle
+        if handle is None:
             raise DatabaseError(self.CLOSED)
-        return self._handle
+        return handle

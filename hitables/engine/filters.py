@@ -234,7 +234,9 @@ class Filters(Closable[core.Filters]):
         """The memory of filters and queue, counted."""
         return self._opened().bytes()
 
-    # (`close` of Closable) Monitors return the events that are left, then raise DatabaseError.
+    def _ended(self, handle: core.Filters) -> None:
+        """Monitors return the events that are left, then raise DatabaseError."""
+        handle.close()
 
 
 class Monitor(Closable[core.Monitor]):
@@ -247,6 +249,9 @@ class Monitor(Closable[core.Monitor]):
     def __init__(self, handle: core.Monitor, layout: Layout) -> None:
         self._layout = layout
         self._handle = handle
+
+    def _ended(self, handle: core.Monitor) -> None:
+        handle.close()
 
     def fileno(self) -> int:
         """A descriptor that is readable when `read` has events, or nothing to wait for."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -45,3 +47,37 @@ def test_a_with_block_closes_when_it_ends_by_an_error_and_the_error_passes(kind:
         raise ZeroDivisionError
     with pytest.raises(DatabaseError, match=f"^{name} closed$"):
         use(opened)
+
+
+# What takes long enough to be closed in its midst; one for each way to hold memory of the engine.
+MANY = np.tile(HEADERS, (200_000, 1))
+LONG: dict[str, tuple[Callable[[], Opened], Callable[[Any], object]]] = {
+    "linear": (lambda: Database("linear", RULES), lambda each: each.search(MANY)),
+    "sfl": (lambda: Database("sfl(hypersplit)", RULES), lambda each: each.search(MANY)),
+    "classic": (lambda: Database("classic(hypersplit)", RULES), lambda each: each.search(MANY)),
+    "filters": (lambda: Filters("linear"), lambda each: each.classify(MANY)),
+    "flow table": (FlowTable, lambda each: each.replay(MANY)),
+    "evolving rules": (lambda: EvolvingRules(RULES), lambda each: each.replay(MANY)),
+    "pipeline": (lambda: Storm("linear", RULES), lambda each: each.run(MANY[:2000])),
+}
+
+
+@pytest.mark.parametrize("kind", LONG)
+def test_a_call_inside_which_another_thread_closes_runs_to_its_end(kind: str) -> None:
+    make, use = LONG[kind]
+    for _ in range(5):
+        opened, ends = make(), []
+
+        def call_until_closed(opened: Opened = opened, ends: list[Exception] = ends) -> None:
+            try:
+                while True:
+                    use(opened)
+            except Exception as error:
+                ends.append(error)
+
+        thread = threading.Thread(target=call_until_closed)
+        thread.start()
+        time.sleep(0.003)
+        opened.close()
+        thread.join()
+        assert [(type(end), str(end)) for end in ends] == [(DatabaseError, opened.CLOSED)]
