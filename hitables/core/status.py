@@ -10,6 +10,8 @@ from ._engine import lib
 TREE, REDUNDANCY, INTERPRETER, DATABASE, FLOWS = "tree", "redundancy", "interpreter", "database", "flows"
 EVOLVE, UPDATE_RUN, WALK, FILTERS = "evolve", "update run", "walk", "filters"
 
+_WIDE = "a value of a header is wider than its field, so that algorithms may answer differently"
+
 # Text in braces is filled from the keywords of `check`.
 _ERRORS: dict[str, dict[int, tuple[type[BaseException], str]]] = {
     TREE: {
@@ -29,6 +31,7 @@ _ERRORS: dict[str, dict[int, tuple[type[BaseException], str]]] = {
         lib.INTERP_TOO_DEEP: (AssertionError, "{what}: a chain nests deeper than the depth of its table"),
     },
     DATABASE: {
+        lib.VFDB_WIDE_HEADER: (DatabaseError, "{where}{plan}: " + _WIDE),
         lib.VFDB_NO_MEMORY: (
             OutOfMemory,
             "{where}{plan}: the rules do not fit into the memory that there is, or that is allowed",
@@ -48,6 +51,7 @@ _ERRORS: dict[str, dict[int, tuple[type[BaseException], str]]] = {
         lib.VFDB_UNCOUNTED: (DatabaseError, "{plan} has no tries whose descent could be measured alone"),
     },
     FLOWS: {
+        lib.VFDB_WIDE_HEADER: (DatabaseError, _WIDE),
         lib.VFDB_NO_MEMORY: (
             OutOfMemory,
             "a flow table of {buckets} buckets and its flows do not fit into the memory that there is, or "
@@ -67,6 +71,7 @@ _ERRORS: dict[str, dict[int, tuple[type[BaseException], str]]] = {
         lib.VFDB_UNCOUNTED: (DatabaseError, "{plan} has no rule cache"),
     },
     UPDATE_RUN: {
+        lib.VFDB_WIDE_HEADER: (DatabaseError, "{plan}: " + _WIDE),
         lib.VFDB_NO_MEMORY: (
             OutOfMemory,
             "{plan}: the rules, or a build beside them, do not fit into memory",
@@ -80,6 +85,7 @@ _ERRORS: dict[str, dict[int, tuple[type[BaseException], str]]] = {
         lib.UPDATE_RUN_STOPPED: (KeyboardInterrupt, ""),
     },
     FILTERS: {
+        lib.VFDB_WIDE_HEADER: (DatabaseError, "{plan}: " + _WIDE),
         lib.VFDB_NO_MEMORY: (
             OutOfMemory,
             "{plan}: the filters and their queue of events do not fit into the memory that there is, or that "

@@ -188,7 +188,8 @@ class Filters(Closable[core.Filters]):
     ) -> Verdicts:
         """The verdicts on packets, whose events are queued in their order.
 
-        headers  [headers][dims], row by row in memory (`layout.headers`); not copied
+        headers  [headers][dims], row by row in memory (`layout.headers`); not copied, and as for
+                 `Database.search` no value may be wider than its field
         times    [headers] ns since 1970, for the events; None: the time of the search
         Other threads run meanwhile, and filters may change between two blocks of packets.
         """

@@ -451,3 +451,13 @@ def test_memory_never_exceeds_its_limit_while_a_structure_is_built_beside(plan: 
             done.set()
             watcher.join()
     assert 0 < most <= limit
+
+
+@pytest.mark.parametrize("inner", ["linear", "tss", "bit_vector", "sfl(rfc)"])
+def test_checked_refuses_a_header_that_no_packet_has(inner: str) -> None:
+    rules = Rules.of_ranges([[(0, 2**32 - 1)] * 2 + [(0, 65535)] * 2 + [(6, 6)]], engine.FIVE_TUPLE)
+    headers = np.array([[1, 2, 65535, 4, 6], [1, 2, 70000, 4, 6]], np.uint32)
+    with engine.open(f"checked({inner})", rules) as db:
+        assert db.search(headers[:1]).tolist() == [0]
+        with pytest.raises(DatabaseError, match="a value of a header is wider than its field"):
+            db.search(headers)

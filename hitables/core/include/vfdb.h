@@ -30,7 +30,8 @@ enum vfdb_status {
     VFDB_ANEW, /* from insert and remove only: this update requires a new build, which the dispatcher does */
     VFDB_DISAGREE, /* checked(A): A and linear search gave different answers */
     VFDB_UNCOUNTED, /* the algorithm does not count what is asked for */
-    VFDB_NO_POSITION /* beyond the last rule */
+    VFDB_NO_POSITION, /* beyond the last rule */
+    VFDB_WIDE_HEADER /* checked(A): a value of a header is wider than its dimension */
 };
 
 /* What the search of one header read.  An algorithm counts what it has; the rest stays as it is. */
@@ -132,7 +133,8 @@ int vfdb_take(struct vfdb *db, const uint32_t *box, uint32_t priority);
 int vfdb_update(struct vfdb *db, uint32_t count, const uint8_t *inserts, const uint32_t *boxes,
                 const uint32_t *priority, uint32_t *done);
 
-/* answers[i] becomes the priority of the best rule that matches header i ([count][dims]), or VFDB_NONE. */
+/* answers[i] becomes the priority of the best rule that matches header i ([count][dims]), or VFDB_NONE.  A
+ * value must not be wider than its dimension: nothing looks, and an answer to one that is means nothing. */
 int vfdb_search(struct vfdb *db, const uint32_t *headers, size_t count, uint32_t *answers);
 /* The same, and adds to work[i] what header i took; VFDB_UNCOUNTED where the algorithm, or one that it wraps,
  * does not count. */

@@ -1,6 +1,7 @@
 /* checked(A): A, with linear search beside it.
  *
- * Idea: both hold the rules and both are searched; a search in which their answers differ fails.
+ * Idea: both hold the rules and both are searched; a search in which their answers differ fails, and so does
+ * one of a header that no packet has: a value wider than its dimension, for which algorithms may differ.
  * Cost: that of both.
  * Invariant: both hold the same rules.
  * Threading: as A.
@@ -17,6 +18,7 @@ static const struct vfdb_plan linear_plan = {.ops = &vfdb_linear};
 struct checked {
     struct budget *budget;
     uint32_t dims;
+    uint8_t bits[VFDB_DIMS];
     struct vfdb *inner, *linear;
 };
 
@@ -36,6 +38,7 @@ static int checked_build(struct budget *budget, const struct vfdb_plan *plan, co
         return VFDB_NO_MEMORY;
     db->budget = budget;
     db->dims = rules->dims;
+    memcpy(db->bits, rules->bits, rules->dims);
     int status = vfdb_open_under(budget, plan->inner, rules, &db->inner);
     if (status == VFDB_OK)
         status = vfdb_open_under(budget, &linear_plan, rules, &db->linear);
@@ -70,6 +73,14 @@ static int checked_remove(void *built, const uint32_t *box, uint32_t priority)
     return status;
 }
 
+static bool fits(const struct checked *db, const uint32_t *headers, size_t count)
+{
+    for (size_t i = 0; i < count * db->dims; i++)
+        if ((uint64_t)headers[i] >> db->bits[i % db->dims])
+            return false;
+    return true;
+}
+
 /* *work* NULL: not counted; it is that of A alone. */
 static int search_both(const struct checked *db, const uint32_t *headers, size_t count, uint32_t *answers,
                        struct vfdb_work *work)
@@ -78,6 +89,8 @@ static int search_both(const struct checked *db, const uint32_t *headers, size_t
     uint32_t wanted[BATCH];
     for (size_t at = 0, batch; at < count; at += batch, headers += batch * db->dims) {
         batch = count - at < BATCH ? count - at : BATCH;
+        if (!fits(db, headers, batch))
+            return VFDB_WIDE_HEADER;
         int status = work ? vfdb_search_counted(db->inner, headers, batch, answers + at, work + at)
                           : vfdb_search(db->inner, headers, batch, answers + at);
         if (status == VFDB_OK)
