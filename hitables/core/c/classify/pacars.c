@@ -187,7 +187,8 @@ static int pacars_build(struct budget *budget, const struct vfdb_plan *plan, con
     db->rules = slab_new(budget, (size + 7) / 8 * 8);
     db->trie = trie_new(budget, 64, 2 * db->stride, (enum trie_form)plan->value[1], sizeof(struct square *));
     int status = db->rules && db->trie ? VFDB_OK : VFDB_NO_MEMORY;
-    for (uint32_t i = 0; i < rules->count && status == VFDB_OK; i++)
+    /* The worst first: each rule then goes to the start of its list, however many have the same prefix. */
+    for (uint32_t i = rules->count; i-- > 0 && status == VFDB_OK;)
         status = put(db, rules->box + (size_t)i * 2 * db->dims, rules->priority[i]);
     if (status) {
         pacars_free(db);

@@ -92,7 +92,8 @@ static void place_of(const struct tss *db, const uint32_t *box, struct tuple_pla
 static bool crowded(const struct tuple *tuple, const uint32_t *key)
 {
     uint32_t hash = tuple_hash(tuple, key), same = 0;
-    for (const struct tuple_rule *rule = tuple->head[tuple_slot(tuple, hash)]; rule; rule = rule->next)
+    for (const struct tuple_rule *rule = tuple->head[tuple_slot(tuple, hash)]; rule && same < CROWD;
+         rule = rule->next)
         same += rule->hash == hash;
     return same >= CROWD;
 }

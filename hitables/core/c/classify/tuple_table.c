@@ -16,27 +16,26 @@ static struct tuple_rule **slot_of(const struct tuple_table *table, uint32_t has
     return table->head + (hash >> table->shift);
 }
 
-static void chain(struct tuple_table *table, struct tuple_rule *rule)
-{
-    struct tuple_rule **at = slot_of(table, rule->hash);
-    while (*at && (*at)->priority < rule->priority)
-        at = &(*at)->next;
-    rule->next = *at;
-    *at = rule;
-}
-
-/* Another number of slots; false when memory is exhausted, and then nothing has changed. */
+/* Twice or half as many slots; false when memory is exhausted, and then nothing has changed. */
 static bool resize(struct tuple_table *table, struct budget *budget, uint32_t slots)
 {
     struct tuple_table other = {budget_take(budget, slots * sizeof *other.head), table->count, slots,
                                 32 - (uint32_t)__builtin_ctz(slots)};
     if (!other.head)
         return false;
-    for (uint32_t i = 0; i < table->slots; i++)
+    for (uint32_t i = 0; i < table->slots; i++) {
+        struct tuple_rule **behind[2] = {NULL, NULL}; /* the last rule, of an even slot and of an odd one */
         for (struct tuple_rule *rule = table->head[i], *next; rule; rule = next) {
+            uint32_t slot = rule->hash >> other.shift;
             next = rule->next;
-            chain(&other, rule);
+            struct tuple_rule **at = behind[slot % 2] ? behind[slot % 2] : other.head + slot;
+            while (*at && (*at)->priority < rule->priority)
+                at = &(*at)->next;
+            rule->next = *at;
+            *at = rule;
+            behind[slot % 2] = &rule->next;
         }
+    }
     budget_give(budget, table->head, table->slots * sizeof *table->head);
     *table = other;
     return true;
@@ -68,7 +67,11 @@ bool tuple_table_put(struct tuple_table *table, struct tuples *tuples, struct tu
     *rule = (struct tuple_rule){
         .priority = priority, .hash = tuple_table_hash(tuple, key), .number = number};
     memcpy(rule->box, box, 2 * tuples->dims * sizeof *box);
-    chain(table, rule);
+    struct tuple_rule **at =
+        tuples_place(tuples, NULL, slot_of(table, rule->hash), rule->hash, priority);
+    rule->next = *at;
+    *at = rule;
+    tuples_put_last(tuples, NULL, rule);
     table->count++;
     tuple->count++;
     return true;
@@ -83,6 +86,7 @@ bool tuple_table_drop(struct tuple_table *table, struct tuples *tuples, struct t
     if (!*at)
         return false;
     uint32_t number = (*at)->number;
+    tuples_gone(tuples, *at);
     *at = (*at)->next;
     slab_give(tuples->rules, number);
     table->count--;

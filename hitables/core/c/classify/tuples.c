@@ -129,7 +129,37 @@ void tuples_forget(struct tuples *db, struct tuple *tuple)
     budget_give(db->budget, tuple, sizeof *tuple);
 }
 
-/* Another number of slots: the chains are dealt out anew, in order. */
+static struct recent_rule *recent_of(struct tuples *db, uint32_t hash)
+{
+    return db->recent + (hash ^ hash >> 16) % RECENT;
+}
+
+struct tuple_rule **tuples_place(struct tuples *db, const struct tuple *tuple, struct tuple_rule **head,
+                                 uint32_t hash, uint32_t priority)
+{
+    /* Of the same hash and tuple, hence of the same chain, however many slots there are. */
+    const struct recent_rule *recent = recent_of(db, hash);
+    struct tuple_rule **at = head;
+    if (recent->rule && recent->tuple == tuple && recent->rule->hash == hash &&
+        recent->rule->priority <= priority)
+        at = &recent->rule->next;
+    while (*at && (*at)->priority < priority)
+        at = &(*at)->next;
+    return at;
+}
+
+void tuples_put_last(struct tuples *db, const struct tuple *tuple, struct tuple_rule *rule)
+{
+    *recent_of(db, rule->hash) = (struct recent_rule){tuple, rule};
+}
+
+void tuples_gone(struct tuples *db, const struct tuple_rule *rule)
+{
+    if (recent_of(db, rule->hash)->rule == rule)
+        recent_of(db, rule->hash)->rule = NULL;
+}
+
+/* Another number of slots, twice or half as many: the chains are dealt out anew, in order. */
 static bool resize(struct tuples *db, struct tuple *tuple, uint32_t slots)
 {
     size_t filter_bytes, head_bytes;
@@ -143,16 +173,20 @@ static bool resize(struct tuples *db, struct tuple *tuple, uint32_t slots)
     uint32_t old = tuple->slots;
     struct tuple_rule **chains = tuple->head;
     tuple->shift = 32 - (uint32_t)__builtin_ctz(slots);
-    for (uint32_t i = 0; i < old; i++)
+    for (uint32_t i = 0; i < old; i++) {
+        struct tuple_rule **behind[2] = {NULL, NULL}; /* the last rule, of an even slot and of an odd one */
         for (struct tuple_rule *rule = chains[i], *next; rule; rule = next) {
+            uint32_t slot = tuple_slot(tuple, rule->hash);
             next = rule->next;
-            struct tuple_rule **at = head + tuple_slot(tuple, rule->hash);
-            filter[tuple_slot(tuple, rule->hash)] |= signs_of(rule->hash);
+            struct tuple_rule **at = behind[slot % 2] ? behind[slot % 2] : head + slot;
+            filter[slot] |= signs_of(rule->hash);
             while (*at && (*at)->priority < rule->priority)
                 at = &(*at)->next;
             rule->next = *at;
             *at = rule;
+            behind[slot % 2] = &rule->next;
         }
+    }
     table_bytes(old, &filter_bytes, &head_bytes);
     budget_give(db->budget, tuple->filter, filter_bytes);
     budget_give(db->budget, chains, head_bytes);
@@ -282,12 +316,11 @@ bool tuple_put(struct tuples *db, struct tuple *tuple, const uint32_t *key, cons
         return false;
     }
     uint32_t hash = tuple_hash(tuple, key), slot = tuple_slot(tuple, hash);
-    struct tuple_rule **at = tuple->head + slot;
-    while (*at && (*at)->priority < priority)
-        at = &(*at)->next;
+    struct tuple_rule **at = tuples_place(db, tuple, tuple->head + slot, hash, priority);
     *rule = (struct tuple_rule){.next = *at, .priority = priority, .hash = hash, .number = number};
     memcpy(rule->box, box, 2 * db->dims * sizeof *box);
     *at = rule;
+    tuples_put_last(db, tuple, rule);
     tuple->filter[slot] |= signs_of(hash);
     tuple->count++;
     if (priority <= tuple->bound) {
@@ -311,9 +344,11 @@ bool tuple_drop(struct tuples *db, struct tuple *tuple, const uint32_t *key, con
     if (!*at)
         return false;
     uint32_t number = (*at)->number;
+    tuples_gone(db, *at);
     *at = (*at)->next;
     slab_give(db->rules, number);
-    for (const struct tuple_rule *rule = tuple->head[slot]; rule; rule = rule->next)
+    for (const struct tuple_rule *rule = tuple->head[slot]; rule && signs != tuple->filter[slot];
+         rule = rule->next)
         signs |= signs_of(rule->hash);
     tuple->filter[slot] = signs;
     if (!--tuple->count) {

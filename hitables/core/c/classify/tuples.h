@@ -27,6 +27,14 @@ struct tuple {
     uint32_t mask[VFDB_DIMS]; /* [words] of the key's word */
 };
 
+/* Rules that were put last: a rule behind one of the same chain is put without reading the chain from its
+ * start, so that many equal rules take no more time than others. */
+enum { RECENT = 64 };
+struct recent_rule {
+    const struct tuple *tuple;
+    struct tuple_rule *rule; /* which is in its chain; NULL: none */
+};
+
 struct tuples {
     struct budget *budget;
     struct slab *rules;
@@ -36,6 +44,7 @@ struct tuples {
     struct tuple **number; /* [room], by number, with gaps */
     struct tuple **table;  /* [places], by lengths */
     uint32_t count, room, places;
+    struct recent_rule recent[RECENT]; /* by hash */
     bool bare; /* tuples have no hash tables: tuple_table.h has one for all */
 };
 
@@ -56,6 +65,14 @@ bool tuple_put(struct tuples *tuples, struct tuple *tuple, const uint32_t *key, 
                uint32_t priority);
 bool tuple_drop(struct tuples *tuples, struct tuple *tuple, const uint32_t *key, const uint32_t *box,
                 uint32_t priority);
+
+/* Where a rule of *tuple* and *hash* belongs in the chain that begins at *head*.  *tuple* NULL: the chain is
+ * of all tuples. */
+struct tuple_rule **tuples_place(struct tuples *tuples, const struct tuple *tuple, struct tuple_rule **head,
+                                 uint32_t hash, uint32_t priority);
+/* The rule has been put there, or is about to be freed. */
+void tuples_put_last(struct tuples *tuples, const struct tuple *tuple, struct tuple_rule *rule);
+void tuples_gone(struct tuples *tuples, const struct tuple_rule *rule);
 
 static inline uint32_t tuple_hash(const struct tuple *tuple, const uint32_t *key)
 {
