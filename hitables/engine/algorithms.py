@@ -73,7 +73,10 @@ def _read(tree: ast.expr, text: str) -> AlgorithmSpec:
         rule = "wraps one other algorithm" if algorithm.wraps else "wraps no other algorithm"
         raise DatabaseError(f"{algorithm.name} {rule}; {text!r} gives it {len(tree.args)}")
     values = {param.name: param.default for param in algorithm.params}
-    for keyword in tree.keywords:
+    names = [keyword.arg for keyword in tree.keywords]
+    for number, keyword in enumerate(tree.keywords):
+        if keyword.arg in names[:number]:
+            raise DatabaseError(f"{algorithm.name}: {keyword.arg} is given twice")
         if keyword.arg not in values:
             known = ", ".join(values) or "none"
             raise DatabaseError(f"{algorithm.name} has no parameter {keyword.arg}; it has {known}")

@@ -359,6 +359,7 @@ RULES = Rules.of_ranges([[(0, 9), (0, 255)], [(5, 20), (1, 1)]], LAYOUT)
         (lambda: engine.open("linear(", RULES), "no algorithm; write it as"),
         (lambda: engine.open("linear(linear)", RULES), "linear wraps no other"),
         (lambda: engine.open("linear(delta=2)", RULES), "no parameter delta"),
+        (lambda: engine.open("sfl(tss(step=8, step=1))", RULES), "tss: step is given twice"),
         (lambda: Rules.of_ranges([[(9, 3), (0, 1)]], LAYOUT), "the range 9..3 is empty"),
         (lambda: Rules.of_ranges([[(0, 256), (0, 1)]], LAYOUT), "does not fit into 8 bits"),
         (lambda: Rules.of_ranges([[(0, 1)]], LAYOUT), "a rule of 1 ranges"),
