@@ -25,6 +25,8 @@ class AlgorithmSpec:
     @classmethod
     def read(cls, text: str) -> AlgorithmSpec:
         """The composition that *text* describes; DatabaseError names the mistake."""
+        if not isinstance(text, str):
+            raise DatabaseError(f'an algorithm is given by its text, such as "tss", not as {text!r}')
         try:
             tree = ast.parse(text.strip(), mode="eval").body
         except (SyntaxError, ValueError):

@@ -27,6 +27,8 @@ from .layout import FIVE_TUPLE, Layout, Range
 NO_RULE = -1
 # Priorities are below this.
 PRIORITY_LIMIT = 2**31 - 1
+# Limits of memory are below this, in bytes.
+LIMIT_END = 2**62
 
 
 class FiveTuple(Protocol):
@@ -101,6 +103,12 @@ class Rules:
     @classmethod
     def of_filter(cls, filters: Iterable[FiveTuple]) -> Self:
         """Five-tuple rules, with their index in the list as priority."""
+        filters = list(filters)
+        for rule in filters:
+            if not all(hasattr(rule, name) for name in ("src", "dst", "sport", "dport", "proto")):
+                raise DatabaseError(
+                    f"{rule!r} is no rule of five fields; rules by ranges are Rules.of_ranges"
+                )
         rows = [(*rule.src, *rule.dst, *rule.sport, *rule.dport, *_protocols(rule.proto)) for rule in filters]
         boxes = np.array(rows, np.uint32).reshape(-1, FIVE_TUPLE.dims, 2)
         return cls(FIVE_TUPLE, boxes, np.arange(len(rows), dtype=np.uint32))
@@ -129,8 +137,7 @@ class Database(Closable[Classifier]):
         self.spec = algorithm if isinstance(algorithm, AlgorithmSpec) else AlgorithmSpec.read(algorithm)
         if not isinstance(rules, Rules):
             rules = Rules.of_filter(rules)
-        if limit < 0:
-            raise DatabaseError(f"a limit of {limit} bytes")
+        check_limit(limit)
         self.layout = rules.layout
         self.spec.check_dims(self.layout.dims)
         boxes, priority = np.ascontiguousarray(rules.boxes), np.ascontiguousarray(rules.priority)
@@ -287,6 +294,9 @@ class Database(Closable[Classifier]):
         self, headers: npt.NDArray[np.uint32], out: npt.NDArray[np.int32] | None
     ) -> npt.NDArray[np.int32]:
         """Where the answers go: *out*, if there is one; DatabaseError for arrays of other kinds."""
+        if not isinstance(headers, np.ndarray):
+            raise DatabaseError(f"headers must be an array of numpy, not {type(headers).__name__}; "
+                                "layout.headers makes one of lists")  # fmt: skip
         if headers.dtype != np.uint32 or headers.ndim != 2 or headers.shape[1] != self.layout.dims:
             actual = f"{headers.dtype} {list(headers.shape)}"
             raise DatabaseError(f"headers must be uint32 [headers][{self.layout.dims}], not {actual}")
@@ -301,6 +311,12 @@ class Database(Closable[Classifier]):
     def opened(self) -> Classifier:
         """The engine's side, for other parts of it that search these rules."""
         return self._opened()
+
+
+def check_limit(limit: int) -> None:
+    """DatabaseError for a number of bytes that no memory has."""
+    if not 0 <= limit < LIMIT_END:
+        raise DatabaseError(f"a limit of {limit} bytes; it lies in 0..{LIMIT_END - 1}, and 0 is none")
 
 
 def _check_priorities(priority: npt.NDArray[np.uint32]) -> None:

@@ -16,7 +16,7 @@ from ..core.evolve import FORMS, Evolving
 from ..errors import DatabaseError
 from .cache_statistics import EvolvingStatistics
 from .closable import Closable
-from .database import NO_RULE, Rules
+from .database import NO_RULE, Rules, check_limit
 
 ORDERS, FIRST, CUTS = ("weight", "age"), ("contain", "expand"), ("copies", "published")
 # What evolve_broken numbers, from 1.
@@ -114,8 +114,7 @@ class EvolvingRules(Closable[Evolving]):
         cuts: str = "copies",
         limit: int = 0,
     ) -> None:
-        if limit < 0:
-            raise DatabaseError(f"a limit of {limit} bytes")
+        check_limit(limit)
         options = evolve_options(window, order, first, tries, prune, leaf, cuts)
         self.layout, self.window = rules.layout, window
         boxes, priority = np.ascontiguousarray(rules.boxes), np.ascontiguousarray(rules.priority)

@@ -24,7 +24,7 @@ from ..core import filters as core
 from ..errors import DatabaseError
 from .algorithms import AlgorithmSpec
 from .closable import Closable
-from .database import PRIORITY_LIMIT, Rules
+from .database import PRIORITY_LIMIT, Rules, check_limit
 from .layout import FIVE_TUPLE, WORD, Layout, Range
 
 # Events that the queue holds by default, and at most.
@@ -62,6 +62,11 @@ class Filter:
     priority: int
     ranges: tuple[Range, ...]
     action: Action
+
+    def __post_init__(self) -> None:
+        if self.action not in tuple(Action):
+            known = ", ".join(each.name for each in Action)
+            raise DatabaseError(f"filter {self.priority}: {self.action!r} is no action; there are {known}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +145,7 @@ class Filters(Closable[core.Filters]):
         self.spec.check_dims(layout.dims)
         if not 1 <= room <= MOST_ROOM:
             raise DatabaseError(f"a queue of {room} events; it may have 1 to {MOST_ROOM}")
-        if limit < 0:
-            raise DatabaseError(f"a limit of {limit} bytes")
+        check_limit(limit)
         self.layout, self.room = layout, room
         given = sorted(filters, key=lambda each: each.priority)
         rules = Rules.of_ranges([each.ranges for each in given], layout, [each.priority for each in given])
@@ -174,9 +178,9 @@ class Filters(Closable[core.Filters]):
         """Give the filter of that priority another action."""
         with self._changing:
             handle = self._opened()
-            before = self._there(priority)
+            after = replace(self._there(priority), action=action)
             handle.change(priority, action)
-            self._filters[priority] = replace(before, action=action)
+            self._filters[priority] = after
 
     def _there(self, priority: int) -> Filter:
         if priority not in self._filters:
@@ -193,6 +197,10 @@ class Filters(Closable[core.Filters]):
         times    [headers] ns since 1970, for the events; None: the time of the search
         Other threads run meanwhile, and filters may change between two blocks of packets.
         """
+        given = {"headers": headers} | ({} if times is None else {"times": times})
+        for name, array in given.items():
+            if not isinstance(array, np.ndarray):
+                raise DatabaseError(f"{name} must be an array of numpy, not {type(array).__name__}")
         if headers.dtype != np.uint32 or headers.ndim != 2 or headers.shape[1] != self.layout.dims:
             actual = f"{headers.dtype} {list(headers.shape)}"
             raise DatabaseError(f"headers must be uint32 [headers][{self.layout.dims}], not {actual}")

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ..core.flows import HASHES, SCHEMES, ZOBEL_SEED, Flows, hash_of
 from ..errors import DatabaseError
 from .closable import Closable
-from .database import Database
+from .database import Database, check_limit
 from .flow_statistics import FlowChains, FlowStatistics, statistics
 from .layout import FIVE_TUPLE, Layout
 
@@ -64,8 +64,7 @@ class FlowTable(Closable[Flows]):
             raise DatabaseError(f"purge_at must lie in 2..{PURGE_AT_LIMIT - 1}, not {purge_at}")
         if not 0 <= purge < purge_at:
             raise DatabaseError(f"purge must lie in 0..{purge_at - 1}, below purge_at, not {purge}")
-        if limit < 0:
-            raise DatabaseError(f"a limit of {limit} bytes")
+        check_limit(limit)
         if seed is None:
             seed = ZOBEL_SEED if hash == "zobel" else 0
         if not 0 <= seed < 1 << 128:

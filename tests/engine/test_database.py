@@ -370,6 +370,16 @@ RULES = Rules.of_ranges([[(0, 9), (0, 255)], [(5, 20), (1, 1)]], LAYOUT)
         (lambda: Rules(LAYOUT, np.zeros((2, 2, 2), np.uint32), np.array([1, 0], np.uint32)), "priorities must rise"),
         (lambda: Layout((129,)), "1 to 128"),
         (lambda: engine.open("linear", RULES, limit=-1), "limit of -1"),
+        (lambda: engine.open("linear", RULES, limit=10**30), "limit of 1000"),
+        (lambda: engine.open(None, RULES), "not as None"),
+        (lambda: engine.open(5, RULES), "not as 5"),
+        (lambda: engine.open("linear", [1, 2]), "1 is no rule of five fields"),
+        (lambda: engine.open("linear", RULES).search([[1, 2]]), "must be an array of numpy, not list"),
+        (lambda: engine.open("linear", RULES).search(None), "not NoneType"),
+        (lambda: engine.Filter(1, ((0, 1),) * 5, "nope"), "'nope' is no action; there are DENY"),
+        (lambda: engine.Filter(1, ((0, 1),), 7), "7 is no action"),
+        (lambda: engine.Filters("linear").classify(None), "headers must be an array of numpy, not NoneType"),
+        (lambda: engine.Filters("linear").classify(np.zeros((1, 5), np.uint32), [1]), "times must be an array of numpy"),
     ],
 )  # fmt: skip
 def test_bad_rules_and_plans_are_refused_with_a_reason(make: object, message: str) -> None:
