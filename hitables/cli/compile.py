@@ -466,9 +466,7 @@ def _success(result: Any, compiled: Any, output: str) -> str:
 
 def _show_summary(reports: Any) -> None:
     """Print a row for each chain, and how many chains were left unchanged because they are short."""
-    from rich.console import Console
-
-    from ..report.columns import print_table
+    from ..report.columns import open_console, print_table
 
     short: dict[str, int] = {}
     for each in reports:
@@ -490,7 +488,7 @@ def _show_summary(reports: Any) -> None:
         for each in reports
         if each.why not in short or each.gone
     ]
-    console = Console(stderr=True, width=None if sys.stderr.isatty() else 160)
+    console = open_console(160, stderr=True)
     if rows:
         print_table(console, columns, rows, keys=2, title="chains, and the rules that packets read in each")
     for why, count in short.items():

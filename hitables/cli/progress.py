@@ -31,7 +31,12 @@ class _Bar(Progress):
         from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as RichProgress
 
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+        columns = (
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TimeElapsedColumn(),
+        )
         self.bar = RichProgress(*columns, console=Console(stderr=True), transient=True)
         self.task = self.bar.add_task("starting", total=None)
         self.began = time.monotonic()

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import Any
 
-from rich.console import Console
-
-from .columns import print_table
+from .columns import open_console, print_table
 
 
 def show_bench(data: Mapping[str, Any]) -> None:
     """Print `Measured.as_data()` to standard output."""
-    console = Console(width=None if sys.stdout.isatty() else 110)
+    console = open_console(110)
     title = (
         f"chain {data['chain']}, {data['backend']}, {data['packets']} packets in turn; "
         f"without rules a packet takes {data['empty_ns']:.0f} ns"

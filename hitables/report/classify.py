@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.table import Table
 
-from .columns import print_table
+from .columns import open_console, print_table
 
 if TYPE_CHECKING:
     from ..engine import Algorithm
     from ..engine.run import Classified
 
 
-def _console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else 110, highlight=False)
-
-
 def show_algorithms(builders: Sequence[str], classifiers: Iterable[Algorithm]) -> None:
     """Print the names of the tree builders, and a table of the classifiers."""
-    console = _console()
+    console = open_console(110, highlight=False)
     console.print(f"Tree builders (hitables compile --algorithm): {', '.join(builders)}")
     table = Table(title="Classifiers (hitables classify --algorithm)", title_justify="left")
     for name in ("name", "dimensions", "updates", "parameters", "description"):
@@ -55,4 +49,4 @@ def show_classified(rows: Sequence[Classified]) -> None:
         sizes = f"{row.rules:,}", f"{len(row.found):,}", f"{row.build_s:.3f}", f"{row.bytes:,}"
         reads = "\n".join(f"{mean:,.1f} ({most:,}) {name}" for name, (mean, most) in (row.work or {}).items())
         cells.append([row.algorithm, *sizes, speed, alone, wrong, *([reads] if with_work else [])])
-    print_table(_console(), columns, cells)
+    print_table(open_console(110, highlight=False), columns, cells)

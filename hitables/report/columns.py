@@ -5,7 +5,9 @@ Invariant: no number is cut or wrapped, however narrow the terminal; text is wra
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -13,6 +15,17 @@ from rich.table import Table
 
 _BORDERS = 3  # columns of the terminal between two cells
 _LEAST_TEXT = 12  # columns of a text that is wrapped
+
+
+def open_console(width: int, *, stderr: bool = False, **settings: Any) -> Console:
+    """A console that prints text as it is: a chain may be called [red] or :bug:.
+
+    width  of the output where it is no terminal
+    """
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(
+        stderr=stderr, width=None if stream.isatty() else width, markup=False, emoji=False, **settings
+    )
 
 
 def print_table(

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import Any
 
-from rich.console import Console
-
 from ..nouns import counted
-from .columns import print_table
+from .columns import open_console, print_table
 
 
 def show_stats(document: Mapping[str, Any]) -> None:
     """Print the data of `costs.stats.profile`, and under "trace" that of `read_over_trace`."""
-    console = Console(width=None if sys.stdout.isatty() else 110)
+    console = open_console(110)
     rows = []
     for each in document["chains"]:
         if not each["rules"] and each["policy"] is None:
@@ -36,7 +33,7 @@ def show_stats(document: Mapping[str, Any]) -> None:
     trace = document["trace"]
     if trace is not None:
         console.print(
-            f"{trace['source']}: {trace['packets']} packets through {trace['chain']} read "
+            f"{trace['source']}: {counted(trace['packets'], 'packet')} through {trace['chain']} read "
             f"{trace['mean_read']} rules on average, {trace['longest_read']} at most; "
             f"modelled: {trace['modelled_ns']:.0f} ns"
         )

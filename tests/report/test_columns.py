@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
+from support.hitables_command import run
 from support.scale import examples
 
 from hitables.report.columns import print_table
@@ -80,3 +81,19 @@ def test_compile_says_in_one_line_what_it_did_and_how_to_load_it(tmp_path: Path)
         r"1 chain compiled: 14 rules as \d+, \d+\.\d read per packet, now \d+\.\d; proved equal; ", last
     )
     assert last.endswith(f"load the rules with: hitables apply {rules}")
+
+
+def test_names_of_chains_and_files_are_no_markup(tmp_path: Path) -> None:
+    names = ["[red]", "[/web]", ":bug:"]
+    rules = "".join(
+        f"-A {name} -s 10.0.{at}.{n} -j DROP\n" for at, name in enumerate(names) for n in range(9)
+    )
+    jumps = "".join(f"-A INPUT -j {name}\n" for name in names)
+    file = tmp_path / "[bold].rules"
+    declared = "".join(f":{name} - [0:0]\n" for name in names)
+    file.write_text(f"*filter\n:INPUT ACCEPT [0:0]\n{declared}{jumps}{rules}COMMIT\n")
+    stats = run("stats", file).stdout
+    summary = run("compile", file, "--summary", "--quiet").stderr
+    for name in names:
+        assert f" {name} " in stats and f" {name} " in summary
+    assert "[bold].rules" in stats
