@@ -1,7 +1,8 @@
 """Commands line by line from the clients of a Unix socket, and a service that answers them.
 
 Answers keep the order of each client's commands.  A client that does not read its answers is not read
-either, and no other client waits for it.  Who may connect is the mode of the socket's file.
+either, nor are the commands performed that it has sent; no other client waits for it.  Who may connect is the
+mode of the socket's file.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ import fcntl
 import os
 import selectors
 import socket
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
 
 from .errors import FileError
 
-# Clients at a time (others wait until one leaves); bytes of answers that a client may leave unread before it
-# is not read; bytes of a line.
+# Clients at a time (others wait until one leaves); bytes of answers after which a client has no more commands
+# performed, until it has read them or the others have had their turn; bytes of a line.
 MAX_CLIENTS, MAX_UNREAD, MAX_LINE = 200, 1 << 20, 1 << 20
 
 Reply = Callable[[str], None]
@@ -37,7 +39,9 @@ class Service(Protocol):
         ...
 
     def take(self, lines: Iterable[str], reply: Reply, client: Connection) -> None:
-        """Execute *lines*; *reply* is called with the answers, in their order, now or later."""
+        """Execute *lines*, which end when the client has to read; *reply* is called with the answers, in their
+        order, now or later.
+        """
         ...
 
     def finish(self) -> None:
@@ -173,8 +177,10 @@ class _Server:
                 self.service.attend()
             elif key.fileobj is self.listener:
                 self.accept()
-            elif events & selectors.EVENT_READ:
-                key.data.serve(self.service)
+            else:
+                if events & selectors.EVENT_READ:
+                    key.data.receive()
+                key.data.perform(self.service)
         for client in [*self.clients]:
             client.write()
             if client.events:
@@ -210,17 +216,21 @@ class _Server:
 
 
 class Connection:
-    """A client: its incomplete line, and the answers that it has not read yet.
+    """A client: its commands that are not performed yet, and the answers that it has not read yet.
 
-    on_room  called once when the client has read enough of its answers to take more
+    rest       the incomplete line
+    is_ending  no more is read from it; it leaves when its commands are performed
+    on_room    called once when the client has read enough of its answers to take more
     """
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(False)
         self.connection = connection
+        self.lines: deque[bytes] = deque()
         self.rest = b""
         self.unread = bytearray()
-        self.is_leaving = False
+        self.answered = 0  # bytes, in this turn
+        self.is_ending = self.is_leaving = False
         self.on_room: Callable[[], None] | None = None
 
     @property
@@ -231,11 +241,12 @@ class Connection:
     @property
     def events(self) -> int:
         """The events to wait for; 0 if the connection is to be closed."""
-        reads = not self.is_leaving and not self.is_full
-        return (selectors.EVENT_READ if reads else 0) | (selectors.EVENT_WRITE if self.unread else 0)
+        reads = not self.is_ending and not self.is_full and not self.lines
+        writes = self.unread or self.lines
+        return (selectors.EVENT_READ if reads else 0) | (selectors.EVENT_WRITE if writes else 0)
 
-    def serve(self, service: Service) -> None:
-        """Read commands, and pass them to the service."""
+    def receive(self) -> None:
+        """Read commands."""
         try:
             data = self.connection.recv(1 << 16)
         except BlockingIOError:
@@ -243,17 +254,31 @@ class Connection:
         except OSError:
             data = b""
         lines, self.rest, is_over = split(self.rest + data)
-        service.take(map(text_of, lines), self.reply, self)
-        self.is_leaving = is_over or not data
+        self.lines.extend(lines)
+        self.is_ending = is_over or not data
+
+    def perform(self, service: Service) -> None:
+        """Pass commands to the service, as many as one turn allows."""
+        self.answered = 0
+        service.take(self._turn(), self.reply, self)
+        if self.lines:
+            return
         if len(self.rest) > MAX_LINE:
             service.finish()
             self.reply("error the line is too long\n")
-            self.is_leaving = True
-        if self.is_leaving:
+            self.is_ending = True
+        if self.is_ending:
             service.finish()
+            self.is_leaving = True
+
+    def _turn(self) -> Iterator[str]:
+        while self.lines and not self.is_full and self.answered < MAX_UNREAD:
+            yield text_of(self.lines.popleft())
 
     def reply(self, answer: str) -> None:
-        self.unread += answer.encode("utf-8", "surrogateescape")
+        data = answer.encode("utf-8", "surrogateescape")
+        self.answered += len(data)
+        self.unread += data
         self.write()
 
     def write(self) -> None:
@@ -265,7 +290,7 @@ class Connection:
             pass
         except OSError:  # the client is gone; its commands are performed all the same
             self.unread.clear()
-            self.is_leaving = True
-        if self.on_room is not None and not self.is_full and not self.is_leaving:
+            self.is_ending = True
+        if self.on_room is not None and not self.is_full and not self.is_ending:
             resume, self.on_room = self.on_room, None
             resume()

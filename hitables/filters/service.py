@@ -20,6 +20,8 @@ from .text import Place, Syntax, Word, near, words_of
 
 # Events that a client gets before others have their turn.
 EVENTS = 256
+# Characters of answers that are written at once, unless one answer has more.
+TOGETHER = 1 << 16
 
 
 class _Listener:
@@ -66,7 +68,12 @@ class FilterService:
                 self._send(self.by_descriptor[descriptor])
 
     def take(self, lines: Iterable[str], reply: Reply, client: Connection) -> None:
-        answers = "".join(self.answer(line, client) for line in lines)
+        answers = ""
+        for line in lines:
+            answers += self.answer(line, client)
+            if len(answers) >= TOGETHER:
+                reply(answers)
+                answers = ""
         if answers:
             reply(answers)
 

@@ -160,6 +160,21 @@ def test_a_monitor_that_is_not_read_holds_nobody_up_and_knows_what_it_lost(start
         assert (int(own["delivered"]), int(own["lost"]), own["pending"]) == (len(events), slow.lost, "0")
 
 
+def test_commands_wait_until_the_answers_before_them_are_read(start: Start, path: Path) -> None:
+    start()
+    filters = "".join(f"insert {n} allow dport {n}\n" for n in range(2000, 12000))
+    assert answers(path, filters) == ["ok"] * 10000
+    with Client(path) as other, raw(path) as rude:
+        rude.sendall(b"list\n" * 20 + b"insert 20 allow\nquit\ninsert 21 allow\n")
+        for _ in range(100):
+            other.classify(SYN)
+        assert other.status()["filters"] == "10002"  # the lists before the insertion are not read
+        with rude.makefile() as file:
+            lines = file.read().splitlines()
+        assert lines.count("ok 10002") == 20 and lines[-1] == "ok"
+        assert other.status()["filters"] == "10003"
+
+
 def test_a_client_that_leaves_midway_leaves_nothing_behind(start: Start, path: Path) -> None:
     start()
     with Client(path) as client:
