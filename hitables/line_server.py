@@ -39,8 +39,9 @@ class Service(Protocol):
         ...
 
     def take(self, lines: Iterable[str], reply: Reply, client: Connection) -> None:
-        """Execute *lines*, which end when the client has to read; *reply* is called with the answers, in their
-        order, now or later.
+        """Execute *lines*, which end when the client has to read first.
+
+        *reply* is called with the answers, in their order, now or later.
         """
         ...
 

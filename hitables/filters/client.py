@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from ..engine import Action, Event, Filter
-from ..errors import DatabaseError, FileError
+from ..errors import DatabaseError, FileError, InvalidOption
 from .text import Place, Syntax, words_of
 
 # Commands that are sent before their answers are read: they fit into the buffer of a socket, so that neither
@@ -25,7 +25,8 @@ class Client:
 
     Events that arrive between answers are kept until `read`; *lost* counts those that the server could not
     keep for this client.  Errors: FileError when the server is not there, or has gone; DatabaseError with
-    the server's reason when it refuses a command.
+    the server's reason when it refuses a command; InvalidOption for a command with a line end in it, which
+    would be several.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -68,7 +69,7 @@ class Client:
         answers, refused = [], None
         for begin in range(0, len(lines), TOGETHER):
             some = lines[begin : begin + TOGETHER]
-            self._send("".join(f"{line}\n" for line in some))
+            self._send(some)
             for line in some:
                 answer, refusal = self._answer()
                 answers.append(answer)
@@ -84,15 +85,18 @@ class Client:
         """
         if not words_of(line):
             return [], None
-        self._send(f"{line}\n")
+        self._send([line])
         answer, refusal = self._answer()
         if refusal is None:
             answer[-1] = f"ok {answer[-1]}".rstrip()
         return answer, refusal
 
-    def _send(self, text: str) -> None:
+    def _send(self, lines: Sequence[str]) -> None:
+        for line in lines:
+            if "\n" in line:
+                raise InvalidOption(f"{line!r} is more than one line; a command is one line")
         try:
-            self._socket.sendall(text.encode("utf-8", "surrogateescape"))
+            self._socket.sendall("".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape"))
         except OSError as error:
             raise self._gone(error) from None
 

@@ -93,7 +93,11 @@ def _update(
 def _command_line(op: str, table: str, words: Sequence[str]) -> str:
     from hitables.parse.lines import quote
 
-    return f"-t {table} {op} " + " ".join(word if word == "!" else quote(word) for word in words_of(words))
+    for word in (table, *words):
+        if "\n" in word:
+            raise HitablesError(f"{word!r} is more than one line; an update is one line")
+    rule = " ".join(word if word == "!" else quote(word) for word in words_of(words))
+    return f"-t {quote(table)} {op} {rule}"
 
 
 @command(

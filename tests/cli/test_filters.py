@@ -71,6 +71,11 @@ def test_commands_are_answered_and_events_are_printed(tmp_path: Path) -> None:
                 "error column 8: no filter of priority 8 is there",
                 f"hitables: {path}: refused 1 command",
             ]
+            two_lines = run(*send, "classify", "dst", "::1\ninsert 8 allow", status=2)
+            assert two_lines.stderr == (
+                "hitables: 'classify dst ::1\\ninsert 8 allow' is more than one line; a command is one line\n"
+            )
+            assert run(*send, "list").stdout == "ok 0\n"
             assert "events are for" in run(*send, "monitor", status=2).stderr
             run(*send, "insert", "9", "allow_event", "proto", "17")
             watch = [HITABLES, "filters", "monitor", "--socket", path, "--count", "2"]

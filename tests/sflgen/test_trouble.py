@@ -438,3 +438,11 @@ def test_a_compiled_rule_set_does_not_become_the_rule_list(tmp_path: Path) -> No
     assert refused("sync", str(compiled), *state)
     compiled.write_text(sflgen("print", "--loaded", *state).stdout)
     assert refused("init", str(compiled), "--state", str(tmp_path / "new"))
+
+
+@pytest.mark.parametrize("words", [("-t", "filter -F INPUT\n-t filter", "INPUT"), ("INPUT\n-F INPUT",)])
+def test_an_argument_with_a_line_end_is_no_second_update(folder: str, words: tuple[str, ...]) -> None:
+    before = files(folder)
+    done = sflgen("insert", "--state", folder, *words, "1", "-j", "DROP")
+    assert done.exit_code == 2 and "is more than one line; an update is one line" in done.stderr
+    assert files(folder) == before
