@@ -98,9 +98,8 @@ class FilterService:
         try:
             command = self.commands.get(words[0].text)
             if command is None:
-                place.fail(
-                    f"no command is called {words[0].text}", words[0], near(words[0].text, self.commands)
-                )
+                names = (*self.commands, "quit")  # which the connection performs
+                place.fail(f"no command is called {words[0].text}", words[0], near(words[0].text, names))
             return command(words[1:], place, client)
         except ParseError as error:
             reason = f"{error.reason}; {error.hint}" if error.hint else error.reason

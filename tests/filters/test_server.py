@@ -119,7 +119,7 @@ def test_every_line_is_answered_in_order_and_a_bad_one_with_its_column(start: St
         "error column 16: dport of a packet is one value",
         "ok",
         "error column 1: this client has a monitor already",
-        "error column 1: no command is called ÿ; there are insert, delete, change, list, classify, monitor, status",
+        "error column 1: no command is called ÿ; there are insert, delete, change, list, classify, monitor, status, quit",
     ]
 
 
