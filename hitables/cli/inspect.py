@@ -257,4 +257,40 @@ def convert(
 
     del source_format, target_format  # each has one value so far
     check_outputs({"--output": output}, {"FILTERS": source})
+    _check_chain(chain)
+    _check_action(chain, action)
     write_text(output, to_text(parse(read_text(source), source), chain, action))
+
+
+def _check_chain(chain: str) -> None:
+    """Refuse a name of a chain that iptables refuses."""
+    from ..ir.program import BUILT_IN
+    from ..parse.lines import Fault
+    from ..parse.rule_parts import check_chain_name
+
+    if chain not in BUILT_IN["filter"]:
+        try:
+            check_chain_name(chain, 0)
+        except Fault as fault:
+            raise HitablesError(f"--chain: {fault.reason}") from None
+
+
+def _check_action(chain: str, action: str) -> None:
+    """Refuse what is no target, with its options, of a rule in *chain*."""
+    from ..errors import ParseError
+    from ..ir.fields import Family
+    from ..parse.classbench import Filter, to_text
+    from ..parse.iptables import read
+    from ..parse.lines import quote
+
+    if "\n" in action:
+        raise HitablesError(f"--action: not a target: {action!r}")
+    if action == chain:
+        raise HitablesError(f"--action: chain {chain} cannot jump to itself")
+    text = to_text(Filter(()), chain, action).replace("COMMIT", f"-A {quote(chain)} -j {action}\nCOMMIT")
+    try:
+        (rule,) = read(text, family=Family.IPV4).table("filter")[chain].rules
+    except ParseError as error:
+        raise HitablesError(f"--action: {error.reason}" + (f"; {error.hint}" if error.hint else "")) from None
+    if rule.matches:
+        raise HitablesError(f"--action: {action!r} has tests; a target and its options are expected")

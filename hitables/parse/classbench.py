@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from ..errors import ParseError, Unsupported
 from ..ir.program import BUILT_IN
+from .lines import quote
 
 if TYPE_CHECKING:
     from lark import Lark
@@ -89,7 +90,7 @@ def to_text(filters: Filter, chain: str = "FORWARD", action: str = "ACCEPT") -> 
         lines.append(f":{chain} - [0:0]")
     ends = f"-j {action}"
     for rule in filters.rules:
-        words = [f"-A {chain}"]
+        words = [f"-A {quote(chain)}"]
         if rule.src != ANY_ADDRESS:
             words.append(f"-s {_prefix_text(rule.src)}")
         if rule.dst != ANY_ADDRESS:

@@ -348,3 +348,29 @@ def test_a_graph_has_the_format_of_its_file(small: Path, tmp_path: Path) -> None
     assert "let Graphviz draw it" in refused and not (tmp_path / "a.png").exists()
     run("graph", small, "--format", "dot", "-o", tmp_path / "b.svg")
     assert (tmp_path / "b.svg").read_text().startswith("digraph")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--chain", "A B"], "--chain: not a chain name: 'A B'"),
+        (["--chain", "A\nB"], "--chain: not a chain name: 'A\\nB'"),
+        (["--chain", "A" * 44], "is longer than 28 characters"),
+        (["--action", "DROP -j X"], "--action: a second -j"),
+        (["--action", "DROP\nCOMMIT"], "--action: not a target: 'DROP\\nCOMMIT'"),
+        (["--action", "DROP -s 192.0.2.1"], "--action: 'DROP -s 192.0.2.1' has tests"),
+        (["--action", "web"], "--action: web is neither a chain of table filter nor a known target"),
+        (["--chain", "web", "--action", "web"], "--action: chain web cannot jump to itself"),
+    ],
+)
+def test_convert_refuses_chains_and_actions_that_iptables_refuses(options: list[str], message: str) -> None:
+    filters = "@10.0.0.0/8 0.0.0.0/0 0 : 65535 0 : 65535 0x00/0x00\n"
+    done = run("convert", "-", *options, text=filters, status=2)
+    assert message in done.stderr and not done.stdout
+
+
+def test_convert_takes_a_target_with_options_and_quotes_the_chain() -> None:
+    filters = "@10.0.0.0/8 0.0.0.0/0 0 : 65535 0 : 65535 0x00/0x00\n"
+    action = "REJECT --reject-with icmp-port-unreachable"
+    done = run("convert", "-", "--chain", '$x"y', "--action", action, text=filters)
+    assert f'-A "$x\\"y" -s 10.0.0.0/8 -j {action}\n' in done.stdout
