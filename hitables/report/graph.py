@@ -93,7 +93,7 @@ def _svg(graph: nx.DiGraph) -> str:
     axes = figure.subplots()
     nx.draw_networkx_edges(graph, place, ax=axes, edge_color="#888888", arrowsize=8, node_size=900)
     labels = {name: f"{of['chain']}\n{of['rules']}" for name, of in graph.nodes(data=True)}
-    nx.draw_networkx_labels(
+    drawn = nx.draw_networkx_labels(
         graph,
         place,
         labels,
@@ -101,6 +101,8 @@ def _svg(graph: nx.DiGraph) -> str:
         font_size=7,
         bbox={"boxstyle": "round", "facecolor": "#eef3fa", "edgecolor": "#5a7ba6"},
     )
+    for text in drawn.values():
+        text.set_parse_math(False)  # a chain may be called $x$
     axes.set_axis_off()
     return svg(figure, tight=True)
 

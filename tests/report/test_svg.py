@@ -33,3 +33,10 @@ def test_drawing_a_call_graph_changes_no_setting_and_no_backend_of_matplotlib() 
         drawn = graph.draw(read(RULES, family=Family.IPV4), "svg")
         assert dict(matplotlib.rcParams) == before
     assert "ssh" in drawn and "</svg>" in drawn
+
+
+def test_the_name_of_a_chain_is_no_formula(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr(graph, "svg", lambda figure, **settings: svg(figure, letters="none", **settings))
+    for name in ("$x$", "$x^{$"):
+        assert f">{name}</" in graph.draw(read(RULES.replace("ssh", name)), "svg")
