@@ -13,6 +13,8 @@ from ..emit.text import write
 from ..ir.program import Program
 from ..sources.known import Known, occurrences
 
+_NO_TEXT = re.compile("[\udc80-\udcff]")
+_LIKE_NO_TEXT = re.compile(r"\\x[0-9a-f]{2}")
 _METRICS = (
     ("hitables_rule_packets_total", "Packets that matched the rule of the source, in all its copies.", 0),
     ("hitables_rule_bytes_total", "Bytes of the packets that matched the rule.", 1),
@@ -107,6 +109,11 @@ def _labels(values: dict[str, str]) -> str:
 
 
 def _escaped(value: str) -> str:
-    """A label's value: bytes that are not UTF-8, which Prometheus refuses, are written as \\xNN."""
-    value = value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-    return re.sub("[\udc80-\udcff]", lambda byte: rf"\\x{ord(byte[0]) - 0xDC00:02x}", value)
+    """A label's value.
+
+    Bytes that are not UTF-8, which Prometheus refuses, become \\xNN.  In a value that has them, or the text
+    \\xNN, a backslash becomes two, so that different values stay different.
+    """
+    if _NO_TEXT.search(value) or _LIKE_NO_TEXT.search(value):
+        value = _NO_TEXT.sub(lambda byte: rf"\x{ord(byte[0]) - 0xDC00:02x}", value.replace("\\", r"\\"))
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -30,7 +30,7 @@ from hitables.kernel.load_save import load, save
 from hitables.kernel.make_sendable import interfaces_of, make_sendable
 from hitables.kernel.namespace import Namespace
 from hitables.parse.iptables import read
-from hitables.report.counters import as_saved
+from hitables.report.counters import _labels, as_saved
 from hitables.simulate.batch import PacketBatch
 from hitables.simulate.boundary_packets import BoundarySampler
 from hitables.simulate.interpreter import Interpreter
@@ -312,3 +312,24 @@ def test_a_source_that_is_not_compiled_has_no_copies_known_by_the_map(tmp_path: 
 def test_without_a_state_directory_the_message_says_what_to_do(tmp_path: Path) -> None:
     done = run("counters", "--state", tmp_path / "none", status=2)
     assert "there is no such state directory" in done.stderr
+
+
+def test_prometheus_labels_of_different_names_are_different() -> None:
+    names = [
+        "\udcff",
+        r"\xff",
+        r"\\xff",
+        "\\\udcff",
+        r"\\\xff",
+        "web",
+        'a"b',
+        r"a\"b",
+        "a\nb",
+        r"a\nb",
+        r"a\x",
+    ]
+    labels = [_labels({"chain": name}) for name in names]
+    assert len(set(labels)) == len(names)
+    assert (
+        labels[0] == r'{chain="\\xff"}' and labels[5] == '{chain="web"}' and labels[10] == r'{chain="a\\x"}'
+    )
