@@ -7,6 +7,7 @@ once.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from ..errors import HitablesError
@@ -29,14 +30,19 @@ def headers(
 
     if count < 1:
         raise HitablesError(f"{count} headers cannot be generated; ask for at least one")
-    if shape <= 0 or scale < 0:
-        raise HitablesError(f"a Pareto shape of {shape:g} and a scale of {scale:g}: above 0, and 0 or above")
+    if not (0 < shape < math.inf and 0 <= scale < math.inf):
+        raise HitablesError(
+            f"a Pareto shape of {shape:g} and a scale of {scale:g}: numbers above 0, and 0 or above"
+        )
     if not len(rules.boxes):
         raise HitablesError("headers are drawn from rules, and there are none")
     rng = np.random.default_rng(number)
     copies = np.ones(count, np.int64)
     if scale:
-        drawn = np.ceil(scale * rng.random(count) ** (-1 / shape))
+        with np.errstate(
+            over="ignore", divide="ignore"
+        ):  # infinitely many copies are cut to the longest burst
+            drawn = np.ceil(scale * rng.random(count) ** (-1 / shape))
         copies = np.clip(drawn, 1, max(1, int(count * LONGEST))).astype(np.int64)
     bursts = int(np.searchsorted(np.cumsum(copies), count)) + 1
     boxes = rules.boxes[rng.integers(0, len(rules.boxes), bursts)].astype(np.int64)
