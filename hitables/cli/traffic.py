@@ -92,6 +92,8 @@ def traffic(
     from ..report.traffic import to_svg, to_text
 
     check_outputs({"--picture": picture}, {"FILE": file, "--rules": rules_file})
+    if picture and picture.rpartition(".")[2].lower() in ("png", "pdf", "jpg", "ps", "eps"):
+        raise HitablesError(f"--picture {picture}: the picture is svg; name a file that ends in .svg")
     if through and not rules_file:
         raise HitablesError("--through names a chain of --rules: give a rule set")
     if rules_file and family == "6":
