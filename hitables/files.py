@@ -242,11 +242,14 @@ def _print(data: bytes, stream: int, path: str) -> None:
 
 
 def check_outputs(outputs: Mapping[str, str | None], inputs: Mapping[str, str | None]) -> None:
-    """Refuse outputs that would overwrite one another or an input.
+    """Refuse outputs that would overwrite one another or an input, and two inputs of one standard input.
 
     Both map the name of a path (an option, a metavariable) to the path; None: absent, "-":
     standard output or input.  Links are followed.  A device such as /dev/null may occur several times.
     """
+    streams = [name for name, path in inputs.items() if path == "-"]
+    if len(streams) > 1:
+        raise FileError(f"{streams[0]} and {streams[1]} are both standard input; name a file for one of them")
     read_by: dict[object, str] = {}
     for name, path in inputs.items():
         for key in _identities(path, 0):

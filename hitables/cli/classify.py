@@ -288,7 +288,8 @@ def classify(
     from ..parse import trace as traces
     from ..report.classify import show_classified
 
-    check_outputs({"--output": output}, {"FILTERS": rules_file, "TRACE": trace_file})
+    outputs = {"--output": output, "--format json": "-" if is_json(form, as_json) else None}
+    check_outputs(outputs, {"FILTERS": rules_file, "TRACE": trace_file})
     plan = AlgorithmSpec.read(algorithm)
     filters = classbench.parse(read_text(rules_file), rules_file)
     packets = traces.parse(read_text(trace_file), trace_file)
@@ -346,11 +347,12 @@ def bench_classify(
     from .. import engine
     from ..engine.run import classify as run
     from ..errors import DatabaseError
-    from ..files import read_text
+    from ..files import check_outputs, read_text
     from ..parse import classbench
     from ..parse import trace as traces
     from ..report.classify import show_classified
 
+    check_outputs({}, {"FILTERS": rules_file, "TRACE": trace_file})
     single = [each.name for each in engine.ALGORITHMS.values() if not each.wraps]
     plans = [engine.AlgorithmSpec.read(name) for name in (names.split(";") if names else single)]
     filters = classbench.parse(read_text(rules_file), rules_file)

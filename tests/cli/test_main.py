@@ -374,3 +374,34 @@ def test_convert_takes_a_target_with_options_and_quotes_the_chain() -> None:
     action = "REJECT --reject-with icmp-port-unreachable"
     done = run("convert", "-", "--chain", '$x"y', "--action", action, text=filters)
     assert f'-A "$x\\"y" -s 10.0.0.0/8 -j {action}\n' in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["generate", "x.seed", "-n", "9", "--trace", "t", "--pareto", "nan", "1"], "a Pareto shape of nan"),
+        (["generate", "x.seed", "-n", "9", "--trace", "t", "--pareto", "1", "inf"], "and a scale of inf"),
+        (["traffic", "x.trace", "--picture", "x.png"], "--picture x.png: the picture is svg"),
+        (["classify", "x.filter", "x.trace", "-o", "-", "--format", "json"], "--output and --format json"),
+        (["classify", "-", "-"], "FILTERS and TRACE are both standard input"),
+        (["bench", "classify", "-", "-"], "FILTERS and TRACE are both standard input"),
+        (["counters", "-", "--map", "-"], "FILE and --map are both standard input"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_its_option(
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    filters = "@10.0.0.0/8 0.0.0.0/0 0 : 65535 0 : 65535 0x00/0x00\n"
+    Path("x.seed").write_text(run("seed", "-", text=filters).stdout)
+    done = run(*words, status=2)
+    assert message in done.stderr and not done.stdout and not Path("t").exists()
+
+
+def test_a_pareto_tail_without_end_is_cut_without_a_warning(tmp_path: Path) -> None:
+    filters = "@10.0.0.0/8 0.0.0.0/0 0 : 65535 0 : 65535 0x00/0x00\n"
+    seed = tmp_path / "x.seed"
+    seed.write_text(run("seed", "-", text=filters).stdout)
+    trace = tmp_path / "x.trace"
+    done = run("generate", seed, "-n", "9", "--trace", trace, "--pareto", "0.0001", "1e300")
+    assert not done.stderr and len(trace.read_text().splitlines()) == 90
