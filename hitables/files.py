@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gzip
 import io
+import json
 import os
 import stat
 import sys
@@ -52,6 +53,14 @@ def read_text(path: str) -> str:
     if len(data) > LARGEST:
         raise FileError(f"{name}: more than {LARGEST >> 20} MiB of text, the limit")
     return data.decode("utf-8", "surrogateescape")
+
+
+def parse_json(text: str) -> Any:
+    """The data of a JSON text; ValueError for one that is none, or that nests too deep to be read."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it nests too deep") from None
 
 
 ByteStream = io.BufferedReader | gzip.GzipFile

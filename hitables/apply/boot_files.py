@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..errors import FileError
-from ..files import flush_folder, read_text, trouble, write_text
+from ..files import flush_folder, parse_json, read_text, trouble, write_text
 from ..ir.fields import Family
 from ..ir.packet import Backend
 from . import texts
@@ -64,7 +64,7 @@ def settings_of(folder: Path) -> Settings:
     if not path.exists():
         return Settings()
     try:
-        data = json.loads(read_text(str(path)))
+        data = parse_json(read_text(str(path)))
         access = data["access"]
         return Settings(
             {Family(int(family)): Backend(backend) for family, backend in data["backends"].items()},
@@ -170,7 +170,7 @@ def _whole(folder: Path, name: str) -> str:
     present = folder / "boot"
     with suppress(OSError, ValueError, FileError):
         text = read_text(str(present / name))
-        sums = json.loads(read_text(str(present / "sums.json")))
+        sums = parse_json(read_text(str(present / "sums.json")))
         if sums.get(name) == checksum(text.encode("utf-8", "surrogateescape")):
             return text
     return ""

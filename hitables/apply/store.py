@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ..errors import FileError, HitablesError, LiveError
-from ..files import flush_folder, read_text, trouble, write_text
+from ..files import flush_folder, parse_json, read_text, trouble, write_text
 from ..ir.fields import Family
 from ..ir.packet import Backend
 from . import texts
@@ -422,7 +422,7 @@ class Store:
 
     def _json(self, path: Path, form: str) -> Any:
         try:
-            data = json.loads(read_text(str(path)))
+            data = parse_json(read_text(str(path)))
         except ValueError as error:
             raise self._damaged(path, error) from None
         if not isinstance(data, dict) or data.get("format") != form:

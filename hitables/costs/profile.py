@@ -18,7 +18,6 @@ The shipped profile and the output of `hitables calibrate` have the same form (h
 from __future__ import annotations
 
 import enum
-import json
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -26,7 +25,7 @@ from importlib.resources import files
 from typing import Any, NamedTuple
 
 from ..errors import ParseError, Unsupported
-from ..files import read_text
+from ..files import parse_json, read_text
 from ..ir.fields import Family
 from ..ir.packet import Backend, Outcome
 from ..ir.rule import Match, Rule
@@ -165,7 +164,7 @@ def default() -> Costs:
 def read(text: str, name: str) -> Costs:
     """A profile from its JSON."""
     try:
-        data = json.loads(text)
+        data = parse_json(text)
     except ValueError as error:
         raise ParseError(f"not a profile of costs: {error}", source=name) from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
