@@ -5,14 +5,13 @@ Invariant: a `MapFile` fits its own source: each number of a rule is that of a r
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..emit.sourcemap import FORMAT, VERSION
 from ..errors import HitablesError
-from ..files import read_text
+from ..files import parse_json, read_text
 from ..ir.fields import Family
 from ..ir.meaning import Digests
 from ..ir.program import Program, Table
@@ -42,7 +41,7 @@ class MapFile:
 def read_map(path: str) -> MapFile:
     """The map in file *path*; HitablesError for a file that is no map, and for one that was changed."""
     try:
-        data = json.loads(read_text(path))
+        data = parse_json(read_text(path))
     except ValueError as error:
         raise HitablesError(f'{path}: no map of "hitables compile --map": {error}') from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
@@ -58,7 +57,26 @@ def read_map(path: str) -> MapFile:
         raise _damaged(path, f"{type(error).__name__} {error}") from None
 
 
+# What is read of a map, as hitables/schema/map.json has it.
+_MAP = {"source": str, "text": str, "leave": list, "tables": list}
+_TABLE = {"name": str, "digest": str, "chains": list}
+_CHAIN = {"name": str, "origin": str, "digest": str, "lines": list, "rules": list}
+
+
+def _check_fields(data: Mapping[str, Any], kinds: Mapping[str, type]) -> None:
+    """KeyError or TypeError unless *data* has these fields, of these kinds."""
+    for name, kind in kinds.items():
+        if not isinstance(data[name], kind):
+            raise TypeError(f"{name} is no {_KINDS[kind]}")
+
+
+_KINDS: Mapping[type, str] = {str: "text", list: "list"}
+
+
 def _checked(path: str, data: Mapping[str, Any]) -> MapFile:
+    _check_fields(data, _MAP)
+    if not all(isinstance(pattern, str) for pattern in data["leave"]):
+        raise TypeError("leave has a pattern that is no text")
     text = data["text"]
     if not text:
         raise HitablesError(f"{path}: the map has no text of its source: the compiler was given none")
@@ -66,6 +84,8 @@ def _checked(path: str, data: Mapping[str, Any]) -> MapFile:
         source = read(text, family=Family(data["family"]), name=data["source"])
     except HitablesError as error:
         raise _damaged(path, f"its text of {str(error).splitlines()[0]}") from None
+    for table in data["tables"]:
+        _check_fields(table, _TABLE)
     tables = {table["name"]: table for table in data["tables"]}
     digests = Digests()
     for name, table in tables.items():
@@ -78,10 +98,9 @@ def _checked(path: str, data: Mapping[str, Any]) -> MapFile:
 def _check_numbers(path: str, table: Table, chains: Sequence[Mapping[str, Any]]) -> None:
     count = table.rule_count()
     for chain in chains:
+        _check_fields(chain, _CHAIN)
         if any(not isinstance(number, int) or not 0 <= number <= count for number in chain["rules"]):
             raise _damaged(path, f"chain {chain['name']} has the number of a rule that its text lacks")
-        if not isinstance(chain["digest"], str):
-            raise _damaged(path, f"chain {chain['name']} has no digest")
 
 
 def _damaged(path: str, why: str) -> HitablesError:

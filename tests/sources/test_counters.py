@@ -20,6 +20,7 @@ from support.rule_texts import make_text
 from support.scale import examples
 
 import hitables
+from hitables.errors import HitablesError
 from hitables.ir.fields import Family
 from hitables.ir.marker import marked_digest
 from hitables.ir.meaning import meaning
@@ -264,6 +265,42 @@ def test_a_file_that_is_no_map_is_refused(change: Any, message: str, tmp_path: P
     assert message in run("counters", compiled, "--map", map_file, status=2).stderr
     map_file.write_text("*filter\nCOMMIT\n")
     assert "no map of" in run("counters", compiled, "--map", map_file, status=2).stderr
+
+
+MAP_FIELDS: list[tuple[str, list[Any]]] = [
+    *((name, []) for name in ("source", "text", "leave", "tables")),
+    *((name, ["tables", 0]) for name in ("name", "digest", "chains")),
+    *((name, ["tables", 0, "chains", 0]) for name in ("name", "origin", "digest", "lines", "rules")),
+]  # fmt: skip
+
+
+def test_a_map_whose_fields_are_missing_or_of_another_kind_is_damaged(tmp_path: Path) -> None:
+    _, map_file = compile_files(tmp_path, LISTED)
+    whole = map_file.read_text()
+    for name, place in MAP_FIELDS:
+        for value in (None, {}, 7, [[5]]):
+            data = json.loads(whole)
+            inner = data
+            for step in place:
+                inner = inner[step]
+            inner[name] = value
+            if value is None:
+                del inner[name]
+            if (name, value) == ("lines", [[5]]):
+                continue  # nothing reads them
+            map_file.write_text(json.dumps(data))
+            with pytest.raises(HitablesError, match=rf"{map_file}: the map is damaged \("):
+                read_map(str(map_file))
+
+
+def test_json_that_nests_too_deep_is_refused_by_the_name_of_its_file(tmp_path: Path) -> None:
+    compiled, _ = compile_files(tmp_path, LISTED)
+    deep = tmp_path / "deep.json"
+    deep.write_text("[" * 100_000)
+    for words in (["counters", compiled, "--map", deep], ["stats", compiled, "--costs", deep]):
+        assert re.search(rf"{deep}: .*it nests too deep", run(*words, status=2).stderr)
+    with pytest.raises(HitablesError, match="costs: not a profile of costs: it nests too deep"):
+        hitables.compile(LISTED, costs="[" * 100_000)
 
 
 def test_rules_that_were_removed_have_no_counter(tmp_path: Path) -> None:
