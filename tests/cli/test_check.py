@@ -341,7 +341,7 @@ def test_a_table_that_one_side_lacks_is_empty_there(run: Any, engine: str, table
         (["/nonexistent", "{a}"], "No such file"),
         (["{a}", "/"], "directory"),
         (["{a}", "{broken}"], "broken: "),
-        (["-", "-"], "two rule sets cannot both be read from standard input"),
+        (["-", "-"], "are both standard input; name a file"),
         (["{a}"], "name two rule sets, A and B"),
     ],
 )

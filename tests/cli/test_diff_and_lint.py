@@ -138,7 +138,7 @@ def test_junit_is_read_by_a_real_reader(command: str, files: dict[str, str], tmp
     ("arguments", "message"),
     [
         (["diff", "{before}", "/nowhere"], "/nowhere"),
-        (["diff", "-", "-"], "two rule sets cannot both be read from standard input"),
+        (["diff", "-", "-"], "are both standard input; name a file"),
         (["diff", "--chain", "X", "{before}", "{after}"], "no chain X"),
         (["lint", "--table", "raw", "{before}"], "no table raw"),
         (["lint", "/nowhere"], "/nowhere"),
