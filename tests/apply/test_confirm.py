@@ -220,7 +220,7 @@ def test_a_connection_that_came_while_rules_were_loaded_does_not_confirm(firewal
     firewall.hitables(
         "apply", firewall.file(rules), "--confirm", 1, "--by-connection", "--force", environment=session
     )
-    firewall.until(lambda: status_of(firewall)[2] != "waiting")
+    firewall.until(lambda: "taken back" in firewall.log() or "confirmed" in firewall.log())
     assert "taken back, because it was not confirmed in time" in firewall.log()
 
 
