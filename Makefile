@@ -21,7 +21,7 @@ setup: .venv/ready ## build .venv/ with the package in it (editable)
 	@tools/setup
 
 test: setup ## run the tests
-	@python -m pytest -q -n 6 --dist worksteal $(PYTEST_FLAGS)
+	@python -m pytest -q -n 4 --dist worksteal $(PYTEST_FLAGS)
 
 deep: setup ## the tests with ten times as many examples of each law, other ones in each run
 	@python -m pytest -q -n 3 --dist worksteal --hypothesis-profile=deep -o faulthandler_timeout=0 --timeout=0 $(PYTEST_FLAGS)

@@ -47,7 +47,7 @@ settings.register_profile(
 # Where CI is set, the examples of Hypothesis never change.
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
-pytest_plugins = ["support.shuffled"]
+pytest_plugins = ["support.shuffled", "support.kernel_first"]
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
