@@ -119,3 +119,14 @@ def test_each_packet_has_the_verdicts_of_its_region(rng: random.Random) -> None:
                     assert walks[0].verdict == walks[1].verdict
                 else:
                     assert told == (walks[0].verdict, walks[1].verdict)
+
+
+def test_a_memory_that_both_ask_answers_both_alike() -> None:
+    """A rule that logs in front of rules that ask a memory changes no verdict."""
+    recent = "-A INPUT -p tcp -m tcp --dport 22 -m recent --{} --name a -j {}\n"
+    rules = "-A INPUT -i lo -j ACCEPT\n" + recent.format("rcheck", "ACCEPT") + recent.format("set", "DROP")
+    log = "-A INPUT -m limit --limit 5/min -j LOG\n"
+    texts = [f"*filter\n:INPUT ACCEPT [0:0]\n{front}{rules}COMMIT\n" for front in ("", log)]
+    for first, second in (texts, reversed(texts)):
+        regions = hitables.diff(first, second).regions
+        assert regions and all(region.before.verdict is None for region in regions)

@@ -112,6 +112,36 @@ static enum prove_status compare_ends(struct prover *p, const struct alone *alon
     return status;
 }
 
+/* ---- answers ---- */
+
+/* Whether the other program has got an answer to this question already, asked as often; then that is the
+ * answer here, too: the packet is the same. */
+static bool is_answered(const struct prover *p, uint32_t key, bool is_a, bool *yes)
+{
+    enum asked own = is_a ? ASKED_BY_A : ASKED_BY_B;
+    size_t by_own = 0, by_other = 0;
+    for (size_t at = 0; at < p->outcomes_n; at += 2)
+        by_own += p->outcomes[at] == key && p->outcomes[at + 1] >> 1 != (is_a ? ASKED_BY_B : ASKED_BY_A);
+    for (size_t at = 0; at < p->outcomes_n; at += 2)
+        if (p->outcomes[at] == key && p->outcomes[at + 1] >> 1 != own && by_other++ == by_own) {
+            *yes = p->outcomes[at + 1] & 1;
+            return true;
+        }
+    return false;
+}
+
+/* The match with memory at the head answers what is known. */
+static void answer(struct prover *p, struct residual_list *own, bool yes)
+{
+    p->outcomes[p->outcomes_n - 1] |= yes;
+    if (yes) {
+        prover_answer_yes(p, own);
+    } else {
+        prover_drop_head(own);
+        prover_look_again(p, own);
+    }
+}
+
 /* ---- one program alone ---- */
 
 static enum prove_status go_on_alone(struct prover *p, const struct alone *alone, struct residual_list own,
@@ -165,7 +195,8 @@ static enum prove_status step_alone(struct prover *p, const struct alone *alone,
         return PROVE_EQUAL;
     }
     const struct guarded_action *guarded = prover_at(p, own, 0);
-    bool asks = guarded->kind == ACTION_EVENT;
+    bool asks = guarded->kind == ACTION_EVENT, yes = false;
+    bool is_known = asks && is_answered(p, guarded->arg, alone->is_a, &yes);
     if (asks && !prover_answer_no(p, guarded->arg, alone->is_a ? ASKED_BY_A : ASKED_BY_B))
         return PROVE_NO_MEMORY;
     enum prove_status status =
@@ -174,6 +205,10 @@ static enum prove_status step_alone(struct prover *p, const struct alone *alone,
         prover_drop_head(own);
         prover_look_again(p, own);
         return status;
+    }
+    if (is_known) {
+        answer(p, own, yes);
+        return PROVE_EQUAL;
     }
     size_t top = p->r.top;
     struct residual_list x = prover_copy(p, own, NONE);
@@ -214,8 +249,14 @@ static enum prove_status go_on_alone(struct prover *p, const struct alone *alone
 static enum prove_status ask_one(struct prover *p, struct residual_list *own, struct residual_list *other,
                                  bool is_a, double *weight, int deep)
 {
-    if (!prover_answer_no(p, prover_at(p, own, 0)->arg, is_a ? ASKED_BY_A : ASKED_BY_B))
+    uint32_t key = prover_at(p, own, 0)->arg;
+    bool yes = false, is_known = is_answered(p, key, is_a, &yes);
+    if (!prover_answer_no(p, key, is_a ? ASKED_BY_A : ASKED_BY_B))
         return PROVE_NO_MEMORY;
+    if (is_known) {
+        answer(p, own, yes);
+        return PROVE_EQUAL;
+    }
     size_t top = p->r.top;
     struct residual_list x = prover_copy(p, own, NONE), y = prover_copy(p, other, NONE);
     if (p->r.failed)
@@ -285,8 +326,19 @@ static enum prove_status part_one(struct prover *p, struct residual_list *own, s
 enum prove_status prover_part(struct prover *p, struct residual_list *a, struct residual_list *b,
                               double *weight, int deep, bool *went_on, bool *left)
 {
-    enum prove_status status = part_one(p, a, b, true, weight, deep, went_on, left);
-    if (status == PROVE_EQUAL && !*went_on)
-        status = part_one(p, b, a, false, weight, deep, went_on, left);
-    return status;
+    bool b_first = !a->n;
+    if (a->n && b->n) {
+        /* First the list that has items more, in which the head of the other one follows; else the head that
+         * asks nothing. */
+        bool more_in_a = prover_distance(a, 0, b->v), more_in_b = prover_distance(b, 0, a->v);
+        b_first = more_in_a == more_in_b
+                      ? only_acts(p, prover_at(p, b, 0)) && !only_acts(p, prover_at(p, a, 0))
+                      : more_in_b;
+    }
+    enum prove_status status = b_first ? part_one(p, b, a, false, weight, deep, went_on, left)
+                                       : part_one(p, a, b, true, weight, deep, went_on, left);
+    if (status != PROVE_EQUAL || *went_on)
+        return status;
+    return b_first ? part_one(p, a, b, true, weight, deep, went_on, left)
+                   : part_one(p, b, a, false, weight, deep, went_on, left);
 }

@@ -13,8 +13,6 @@
 
 #include <string.h>
 
-enum { LOOK_AHEAD = 64 }; /* items */
-
 /* ---- rules with a memory of their own ---- */
 
 /* Whether the two rules may share one memory. */
@@ -158,15 +156,6 @@ static bool is_dispatch(const struct prover *p, const struct residual_list *list
     return guarded && (guarded->kind == ACTION_JUMP || guarded->kind == ACTION_GOTO);
 }
 
-/* How far behind the place *at* the list has this item; 0: not among the next LOOK_AHEAD. */
-static size_t distance(const struct residual_list *list, size_t at, const struct residual_item *item)
-{
-    for (size_t d = 1; d <= LOOK_AHEAD && at + d < list->n; d++)
-        if (list->v[at + d].guarded == item->guarded && list->v[at + d].open == item->open)
-            return d;
-    return 0;
-}
-
 /* The test to cut by where the lists differ: preferably that of a jump, since trees dispatch by jumps; then
  * that of the list which has items that the other lacks, behind which both go on alike. */
 static uint32_t choose(const struct prover *p, const struct residual_list *a, const struct residual_list *b,
@@ -177,7 +166,8 @@ static uint32_t choose(const struct prover *p, const struct residual_list *a, co
         return of_a == NONE ? of_b : of_a;
     if (is_dispatch(p, a, x->at) != is_dispatch(p, b, y->at))
         return is_dispatch(p, a, x->at) ? of_a : of_b;
-    size_t more_in_a = distance(a, x->at, &b->v[y->at]), more_in_b = distance(b, y->at, &a->v[x->at]);
+    size_t more_in_a = prover_distance(a, x->at, &b->v[y->at]);
+    size_t more_in_b = prover_distance(b, y->at, &a->v[x->at]);
     if (more_in_a != more_in_b)
         return more_in_b == 0 || (more_in_a && more_in_a < more_in_b) ? of_a : of_b;
     if (a->n - x->at != b->n - y->at)

@@ -66,6 +66,8 @@ bool prover_enters(const struct prover *p, const struct residual_list *list, siz
 /* A copy, on the scratch stack, of what the region leaves; *dim*: as of residual_filter. */
 struct residual_list prover_copy(struct prover *p, const struct residual_list *list, uint32_t dim);
 void prover_drop_head(struct residual_list *list);
+/* How far behind the place *at* the list has this item; 0: not among the next. */
+size_t prover_distance(const struct residual_list *list, size_t at, const struct residual_item *item);
 /* Hold all tests of the list against the region. */
 void prover_look_again(struct prover *p, struct residual_list *list);
 /* The match with memory that is asked now answers no; false when memory is exhausted. */

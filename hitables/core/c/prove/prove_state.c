@@ -11,7 +11,10 @@
 
 #include <time.h>
 
-enum { CLOCK_EVERY = 64 }; /* steps between looks at the clock */
+enum {
+    CLOCK_EVERY = 64, /* steps between looks at the clock */
+    LOOK_AHEAD = 64,  /* items */
+};
 
 static double seconds_of(clockid_t clock)
 {
@@ -127,6 +130,14 @@ void prover_drop_head(struct residual_list *list)
 void prover_look_again(struct prover *p, struct residual_list *list)
 {
     list->n = residual_filter(&p->r, list, list->v, ALL_DIMS);
+}
+
+size_t prover_distance(const struct residual_list *list, size_t at, const struct residual_item *item)
+{
+    for (size_t d = 1; d <= LOOK_AHEAD && at + d < list->n; d++)
+        if (list->v[at + d].guarded == item->guarded && list->v[at + d].open == item->open)
+            return d;
+    return 0;
 }
 
 /* ---- answers of matches with memory ---- */
