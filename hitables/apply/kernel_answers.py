@@ -15,6 +15,7 @@ from ..ir.fields import Family, Field
 from ..ir.packet import Outcome, Packet
 from ..ir.packet_text import PROTOCOLS
 from ..ir.rule import Match
+from ..ir.sure_answers import is_inverted, sure_answer
 
 _TYPE = re.compile(r"^Type: (\S+)$", re.MULTILINE)
 # By match with a memory: whether it holds for the first packet that asks it, by the option that it has.
@@ -23,7 +24,7 @@ _FRESH: dict[str, dict[str, bool]] = {
     "quota": {"--quota": True},
     "hashlimit": {"--hashlimit-upto": True, "--hashlimit": True, "--hashlimit-above": False},
     "connlimit": {"--connlimit-upto": True, "--connlimit-above": False},
-    "recent": {"--set": True, "--rcheck": False, "--update": False, "--remove": False},
+    "recent": {"--rcheck": False, "--update": False, "--remove": False},
 }
 # The types of addresses that a session is known to have, or not to have.
 _TYPES = frozenset({"UNICAST", "LOCAL", "BROADCAST", "ANYCAST", "MULTICAST"})
@@ -56,9 +57,12 @@ def answered(packet: Packet, family: Family, local: str = "") -> Packet:
 
 def of_fresh_memory(match: Match) -> bool | None:
     """Whether a match with a memory holds for the first packet that asks it; None: it is of another kind."""
+    sure = sure_answer(match)
+    if sure is not None:
+        return sure
     for option, holds in _FRESH.get(match.name, {}).items():
         if option in match.words:
-            return holds != _is_inverted(match, option)
+            return holds != is_inverted(match, option)
     return True if match.name == "limit" else None  # its rate may be left out
 
 
@@ -80,14 +84,9 @@ def is_of_type(match: Match, local: str) -> bool | None:
             asked = set(match.words[match.words.index(option) + 1].upper().split(","))
             if match.name == "addrtype" and not asked <= _TYPES:
                 return None
-            answers.append(bool(asked & own_types) != _is_inverted(match, option))
+            answers.append(bool(asked & own_types) != is_inverted(match, option))
     # The type by an interface is another question.
     return None if any(word.startswith("--limit-") for word in match.words) else all(answers)
-
-
-def _is_inverted(match: Match, option: str) -> bool:
-    at = match.words.index(option)
-    return at > 0 and match.words[at - 1] == "!"
 
 
 def is_member(match: Match, packet: Packet, family: Family) -> bool | None:
@@ -103,7 +102,7 @@ def is_member(match: Match, packet: Packet, family: Family) -> bool | None:
     tested = subprocess.run(["ipset", "test", name, element], capture_output=True, text=True, check=False)
     if "is in set" not in tested.stderr and "is NOT in set" not in tested.stderr:
         return None
-    return (tested.returncode == 0) != _is_inverted(match, "--match-set")
+    return (tested.returncode == 0) != is_inverted(match, "--match-set")
 
 
 def _element(name: str, directions: list[str], packet: Packet, family: Family) -> str | None:

@@ -184,12 +184,11 @@ def apply(
 
 def _files(file: str, file6: str | None) -> dict[Family, tuple[str, str]]:
     """The files by family, which a file states by its contents."""
-    from ..files import read_text
+    from ..files import check_outputs, read_text
     from ..ir.fields import Family
     from ..reader import read
 
-    if file == file6 == "-":
-        raise HitablesError("two rule sets cannot both be read from standard input")
+    check_outputs({}, {"FILE": file, "FILE6": file6})
     files: dict[Family, tuple[str, str]] = {}
     for name in (file, file6):
         if name is None:

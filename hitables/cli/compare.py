@@ -11,7 +11,6 @@ from typing import Any
 
 import click
 
-from ..errors import HitablesError
 from .progress import progress_bar
 from .source import known_source, source_options
 from .terminal import (
@@ -88,9 +87,7 @@ def _arguments(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_programs(files: Sequence[str], family: str | None, progress: Callable[[str], None]) -> list[Any]:
-    """The rule sets of *files*, of which one at most is standard input."""
-    if files.count("-") > 1:
-        raise HitablesError("two rule sets cannot both be read from standard input")
+    """The rule sets of *files*, of which one at most is standard input (files.check_outputs)."""
     programs = []
     for file in files:
         progress(f"reading {file}")
@@ -268,7 +265,8 @@ def diff(
 ) -> None:
     """List the packets that rule sets A and B treat differently, and the rules that decide.
 
-    The largest set of headers is listed first. Exit status 0: none; 1: some; 2: undecided, or an error.
+    Changed verdicts are listed first, and of these the largest set of headers.
+    Exit status 0: none; 1: some; 2: undecided, or an error.
     """
     from .. import api
     from ..files import check_outputs

@@ -313,7 +313,9 @@ def compile_command(
         {"FILE": file, "--costs": costs_file, "--trace": weights.trace_file, "--pcap": weights.pcap_file}
     )
     if options["hot"] and weights.uniform:
-        raise HitablesError("--hot needs to know the rules of most packets, which --uniform hides: drop one")
+        raise HitablesError(
+            "--hot needs to know which rules decide most packets, which --uniform hides: drop one"
+        )
     weigh: Callable[[Any], Any] | None = weights.weigh(options["backend"])
     if scheme == "paper":
         if weights.trace_file or weights.pcap_file:

@@ -88,7 +88,7 @@ def trace(
     spelled = read_packet(packet, program.family)
     place = spelled.table, spelled.chain
     walk = trace_packet(program, packet, backend=backend)
-    for word in unasked(spelled.answers, [program.table(spelled.table)], but=told_by_log):
+    for word in unasked(spelled.answers, [program.table(spelled.table)], logged=told_by_log):
         click.echo(f"hitables: no match of table {spelled.table} asks for {word}", err=True)
     for word in impossible(spelled):
         click.echo(f"hitables: packets of {spelled.chain} have no {word}=", err=True)
@@ -279,7 +279,6 @@ def _check_action(chain: str, action: str) -> None:
     """Refuse what is no target, with its options, of a rule in *chain*."""
     from ..errors import ParseError
     from ..ir.fields import Family
-    from ..parse.classbench import Filter, to_text
     from ..parse.iptables import read
     from ..parse.lines import quote
 
@@ -287,7 +286,7 @@ def _check_action(chain: str, action: str) -> None:
         raise HitablesError(f"--action: not a target: {action!r}")
     if action == chain:
         raise HitablesError(f"--action: chain {chain} cannot jump to itself")
-    text = to_text(Filter(()), chain, action).replace("COMMIT", f"-A {quote(chain)} -j {action}\nCOMMIT")
+    text = f"*filter\n:{chain} - [0:0]\n-A {quote(chain)} -j {action}\nCOMMIT\n"
     try:
         (rule,) = read(text, family=Family.IPV4).table("filter")[chain].rules
     except ParseError as error:

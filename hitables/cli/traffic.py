@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -92,7 +93,7 @@ def traffic(
     from ..report.traffic import to_svg, to_text
 
     check_outputs({"--picture": picture}, {"FILE": file, "--rules": rules_file})
-    if picture and picture.rpartition(".")[2].lower() in ("png", "pdf", "jpg", "ps", "eps"):
+    if picture and Path(picture).suffix not in ("", ".svg"):
         raise HitablesError(f"--picture {picture}: the picture is svg; name a file that ends in .svg")
     if through and not rules_file:
         raise HitablesError("--through names a chain of --rules: give a rule set")

@@ -35,6 +35,11 @@ DROP = "DROP"
 RETURNS = "returns"
 
 
+def evaluation(key: str, outcome: Outcome | None = None) -> str:
+    """The effect of a match with memory or chance that is evaluated, with *outcome* if that is told."""
+    return f"evaluates {key}" + ("" if outcome is None else f": {outcome.name.lower()}")
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One rule that was read: its chain, its index there from 0, and the outcome of its matches."""
@@ -123,7 +128,7 @@ class _Walker:
         outcome = packet.outcome(match, self.events)
         self.events += 1
         self.asked.append((match.key, outcome))
-        self.effects.append(f"asks {match.key}: {outcome.name.lower()}")
+        self.effects.append(evaluation(match.key, outcome))
         self.write(match.writes, None)
         return outcome
 

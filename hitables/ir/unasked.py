@@ -23,10 +23,10 @@ def impossible(spelled: Spelled) -> list[str]:
     ]
 
 
-def unasked(answers: Answers, tables: Iterable[Table], but: Container[str] = ()) -> list[str]:
+def unasked(answers: Answers, tables: Iterable[Table], logged: Container[str] = ()) -> list[str]:
     """The words of a packet that no match of *tables* asks for, each with the nearest that one does.
 
-    *but*: attributes that nobody wrote
+    *logged*: attributes of which a line of the log tells, so that nobody misspelt them
     """
     matches = {
         match for table in tables for chain in table.chains for rule in chain.rules for match in rule.matches
@@ -37,7 +37,7 @@ def unasked(answers: Answers, tables: Iterable[Table], but: Container[str] = ())
     memories = {match.key for match in matches if match.role in (Role.NAMED, Role.ONCE)}
     return [
         *_missing("fact", (key for key, _ in answers.facts), keys),
-        *_missing("number", (name for name, _ in answers.numbers if name not in but), attributes),
+        *_missing("number", (name for name, _ in answers.numbers if name not in logged), attributes),
         *_missing("outcome", (key for key, _ in answers.outcomes), memories),
     ]
 

@@ -18,7 +18,7 @@ from ..ir.packet import Backend, Outcome
 from ..ir.packet_text import show_packet
 from ..ir.program import Program
 from ..ir.rule import Ends, Kind
-from ..ir.semantics import Step, Walk
+from ..ir.semantics import Step, Walk, evaluation
 from ..verify.question import Difference, Equal, Origin, Undecided, decided_by
 from .finding import Case, Finding, PacketPath, Report, SourceLine
 
@@ -230,9 +230,7 @@ def _step_of_effect(walk: Walk, other: Walk) -> Step | None:
 
 def _possible_effects(step: Step) -> set[str]:
     """The effects that a rule that was read can have (ir.semantics words them)."""
-    effects = {
-        f"asks {match.key}: {outcome.name.lower()}" for match in step.rule.matches for outcome in Outcome
-    }
+    effects = {evaluation(match.key, outcome) for match in step.rule.matches for outcome in Outcome}
     if step.outcome is Outcome.YES:
         target = step.rule.target
         if target is None:

@@ -15,8 +15,9 @@ from typing import Any
 from ..ir.fields import Family
 from ..ir.packet import Backend
 from ..ir.program import Program
+from ..ir.semantics import evaluation
 from ..nouns import counted
-from ..verify.diff import ASKS, BROKEN, FRAGMENTS, WHOLE, Change, Changes, RegionOutcome
+from ..verify.diff import BROKEN, FRAGMENTS, WHOLE, Change, Changes, RegionOutcome
 from ..verify.question import KERNEL_POLICY, Undecided
 from .finding import Case, Finding, Report, SourceLine
 from .region_text import describe
@@ -174,7 +175,7 @@ def what(change: Change, family: Family) -> str:
 def _treatment(group: Group) -> str:
     """How the two rule sets treat a region: verdicts, then the effects of one of them alone."""
     before, after = group.before, group.after
-    asked = {f"{ASKS}{key}" for change in group.regions for key, _ in change.asked}
+    asked = {evaluation(key) for change in group.regions for key, _ in change.asked}
     parts = []
     if group.changes_verdict:
         was, now = (_decided(each, lines) for each, lines in zip((before, after), group.lines, strict=True))

@@ -34,7 +34,7 @@ from hitables.ir.fields import Family, Field, top
 from hitables.ir.packet import Backend, Outcome
 from hitables.ir.program import Program, Table, without_circles
 from hitables.ir.rule import Ends, Kind, Match, Role, Rule, Target, Test
-from hitables.ir.semantics import DROP, FIELDS_WRITTEN, RETURNS
+from hitables.ir.semantics import DROP, FIELDS_WRITTEN, RETURNS, evaluation
 
 from .batch import PacketBatch, text_hash
 
@@ -386,7 +386,7 @@ class _Code:
 
     def _effects_of(self, key: str) -> int:
         """The first of three consecutive numbers: the effects of the outcomes no, yes, dropped."""
-        texts = [f"asks {key}: {outcome.name.lower()}" for outcome in sorted(Outcome)]
+        texts = [evaluation(key, outcome) for outcome in sorted(Outcome)]
         first, *rest = map(self.interner.number, texts)
         assert rest == [first + 1, first + 2], "the numbers of effects are not consecutive"
         return first

@@ -43,7 +43,6 @@ from .rules_for_packet import LongChains
 MOST = 4_000
 
 WHOLE, FRAGMENTS, BROKEN = "whole", "later fragments", "broken headers"
-ASKS = "evaluates "  # the effect of a match with memory or chance, before its key
 
 
 @dataclass(frozen=True)
@@ -252,7 +251,7 @@ def _effect(rule: Rule, acted: bool) -> str:
     if acted and target is not None and target.kind is Kind.VERDICT and not target.is_final:
         return target.key
     asked = [match.key for match in rule.matches if match.role in (Role.NAMED, Role.ONCE)]
-    return f"{ASKS}{asked[0]}" if asked else "counts"
+    return semantics.evaluation(asked[0]) if asked else "counts"
 
 
 def _deciding_line(walk: Walk) -> int:

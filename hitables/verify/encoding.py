@@ -361,13 +361,13 @@ class _Numbers:
 
     def __init__(self) -> None:
         self.of: dict[Any, int] = {}
+        self.keys: list[Any] = []  # by number
 
     def __call__(self, key: Any) -> int:
-        return self.of.setdefault(key, len(self.of))
-
-    @property
-    def keys(self) -> list[Any]:
-        return list(self.of)
+        number = self.of.setdefault(key, len(self.of))
+        if number == len(self.keys):
+            self.keys.append(key)
+        return number
 
 
 def _starts(counts: Ints) -> U32:

@@ -354,7 +354,9 @@ def test_a_match_with_memory_is_evaluated_only_after_matches_that_hold() -> None
     given = Answers(outcomes={("limit", -1): Outcome.YES})
     other = changed(WHOLE, proto=UDP)
     assert walk({"INPUT": [rule(PROTO_TCP, LIMIT)]}, other, answers=given).effects == ()
-    assert walk({"INPUT": [rule(LIMIT, PROTO_TCP)]}, other, answers=given).effects == ("asks limit: yes",)
+    assert walk({"INPUT": [rule(LIMIT, PROTO_TCP)]}, other, answers=given).effects == (
+        "evaluates limit: yes",
+    )
 
 
 @pytest.mark.parametrize(
@@ -363,7 +365,7 @@ def test_a_match_with_memory_is_evaluated_only_after_matches_that_hold() -> None
 def test_an_evaluation_has_three_outcomes(outcome: Outcome, verdict: str) -> None:
     given = Answers(outcomes={("recent", -1): outcome})
     message = walk({"INPUT": [], "A": [rule(RECENT)]}, chain="A", answers=given)
-    assert (message.verdict, message.effects) == (verdict, (f"asks recent: {outcome.name.lower()}",))
+    assert (message.verdict, message.effects) == (verdict, (f"evaluates recent: {outcome.name.lower()}",))
 
 
 def test_two_evaluations_of_one_key_may_differ() -> None:

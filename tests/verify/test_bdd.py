@@ -175,7 +175,7 @@ def test_other_effects_or_another_order_of_effects_are_a_difference() -> None:
 def test_each_evaluation_of_a_match_with_chance_has_its_own_outcome() -> None:
     one = program(Rule((CHANCE,), DROPS))
     assert differ(one, program(Rule((CHANCE,), DROPS), Rule((CHANCE,), DROPS))).reason.endswith(
-        "statistic random: no, asks statistic random: no"
+        "statistic random: no, evaluates statistic random: no"
     )
     assert differ(one, program(Rule((IS_TCP, CHANCE), DROPS))).packet is not None
     leaves = program(Rule((IS_TCP,), goto("A")), Rule((CHANCE,), DROPS), A=(Rule((CHANCE,), DROPS),))

@@ -35,12 +35,19 @@ static bool reads(const struct prover *p, const struct residual_list *list, uint
     return false;
 }
 
-/* A list that goes on alone: the list of the other program, and what was known when it began. */
+/* A list that goes on alone: its program, the list of the other one, and what was known when it began. */
 struct alone {
+    enum asked own;
     const struct residual_list *other;
-    bool is_a;
     size_t history_n;
 };
+
+/* Compare a list of the program *own* with one of the other. */
+static enum prove_status prove_sides(struct prover *p, enum asked own, struct residual_list x,
+                                     struct residual_list y, double weight, int deep)
+{
+    return own == ASKED_BY_A ? prove(p, x, y, weight, deep) : prove(p, y, x, weight, deep);
+}
 
 /* ---- the region before the writes ---- */
 
@@ -102,7 +109,7 @@ static enum prove_status compare_ends(struct prover *p, const struct alone *alon
         p->history_n = alone->history_n;
         struct residual_list x = prover_copy(p, own, NONE), y = prover_copy(p, alone->other, ALL_DIMS);
         if (!p->r.failed)
-            status = alone->is_a ? prove(p, x, y, 0, deep + 1) : prove(p, y, x, 0, deep + 1);
+            status = prove_sides(p, alone->own, x, y, 0, deep + 1);
     }
     prover_put_back(p, log_n);
     p->history_n = alone->history_n + writes;
@@ -114,35 +121,64 @@ static enum prove_status compare_ends(struct prover *p, const struct alone *alon
 
 /* ---- answers ---- */
 
-/* Whether the other program has got an answer to this question already, asked as often; then that is the
- * answer here, too: the packet is the same. */
-static bool is_answered(const struct prover *p, uint32_t key, bool is_a, bool *yes)
+enum answer { NOT_KNOWN, NO, YES };
+
+/* What the other program was answered when it asked this as often as the program *own* has until now: the
+ * packet is the same, so the answer is. */
+static enum answer known_answer(const struct prover *p, uint32_t key, enum asked own)
 {
-    enum asked own = is_a ? ASKED_BY_A : ASKED_BY_B;
+    enum asked other = own == ASKED_BY_A ? ASKED_BY_B : ASKED_BY_A;
     size_t by_own = 0, by_other = 0;
     for (size_t at = 0; at < p->outcomes_n; at += 2)
-        by_own += p->outcomes[at] == key && p->outcomes[at + 1] >> 1 != (is_a ? ASKED_BY_B : ASKED_BY_A);
+        by_own += p->outcomes[at] == key && p->outcomes[at + 1] >> 1 != other;
     for (size_t at = 0; at < p->outcomes_n; at += 2)
-        if (p->outcomes[at] == key && p->outcomes[at + 1] >> 1 != own && by_other++ == by_own) {
-            *yes = p->outcomes[at + 1] & 1;
-            return true;
-        }
-    return false;
+        if (p->outcomes[at] == key && p->outcomes[at + 1] >> 1 != own && by_other++ == by_own)
+            return p->outcomes[at + 1] & 1 ? YES : NO;
+    return NOT_KNOWN;
 }
 
-/* The match with memory at the head answers what is known. */
-static void answer(struct prover *p, struct residual_list *own, bool yes)
+/* Ask the match with memory at the head of the list of *own*.  *open: whether the answer is not known; then
+ * *no becomes the list behind "no", which is to be compared before answer_yes. */
+static enum prove_status ask_alone(struct prover *p, struct residual_list *list, enum asked own, bool *open,
+                                   struct residual_list *no)
 {
-    p->outcomes[p->outcomes_n - 1] |= yes;
-    if (yes) {
-        prover_answer_yes(p, own);
-    } else {
-        prover_drop_head(own);
-        prover_look_again(p, own);
+    uint32_t key = prover_at(p, list, 0)->arg;
+    enum answer known = known_answer(p, key, own);
+    *open = known == NOT_KNOWN;
+    if (!prover_ask(p, key, own))
+        return PROVE_NO_MEMORY;
+    if (!*open) {
+        p->outcomes[p->outcomes_n - 1] |= known == YES;
+        prover_answer(p, list, known == YES);
+        return PROVE_EQUAL;
     }
+    *no = prover_copy(p, list, NONE);
+    if (p->r.failed)
+        return PROVE_NO_MEMORY;
+    prover_answer(p, no, false);
+    return PROVE_EQUAL;
+}
+
+static void answer_yes(struct prover *p, struct residual_list *list)
+{
+    p->outcomes[p->outcomes_n - 1] |= 1;
+    prover_answer(p, list, true);
 }
 
 /* ---- one program alone ---- */
+
+/* The states that the effect, or the match with memory, at the head writes. */
+static uint32_t written_by(const struct prover *p, const struct residual_list *list)
+{
+    const struct guarded_action *guarded = prover_at(p, list, 0);
+    return guarded->kind == ACTION_EVENT ? guarded->changes : guarded->writes;
+}
+
+static enum prove_status write_of(struct prover *p, const struct residual_list *list)
+{
+    const struct guarded_action *guarded = prover_at(p, list, 0);
+    return prover_write(p, written_by(p, list), guarded->kind == ACTION_EVENT ? NONE : guarded->arg);
+}
 
 static enum prove_status go_on_alone(struct prover *p, const struct alone *alone, struct residual_list own,
                                      int deep);
@@ -194,32 +230,23 @@ static enum prove_status step_alone(struct prover *p, const struct alone *alone,
         *own = residual_expand(&p->r, own, 0);
         return PROVE_EQUAL;
     }
-    const struct guarded_action *guarded = prover_at(p, own, 0);
-    bool asks = guarded->kind == ACTION_EVENT, yes = false;
-    bool is_known = asks && is_answered(p, guarded->arg, alone->is_a, &yes);
-    if (asks && !prover_answer_no(p, guarded->arg, alone->is_a ? ASKED_BY_A : ASKED_BY_B))
-        return PROVE_NO_MEMORY;
-    enum prove_status status =
-        prover_write(p, asks ? guarded->changes : guarded->writes, asks ? NONE : guarded->arg);
-    if (status != PROVE_EQUAL || !asks) {
+    enum prove_status status = write_of(p, own);
+    if (status != PROVE_EQUAL)
+        return status;
+    if (prover_at(p, own, 0)->kind != ACTION_EVENT) {
         prover_drop_head(own);
         prover_look_again(p, own);
-        return status;
-    }
-    if (is_known) {
-        answer(p, own, yes);
         return PROVE_EQUAL;
     }
     size_t top = p->r.top;
-    struct residual_list x = prover_copy(p, own, NONE);
-    if (p->r.failed)
-        return PROVE_NO_MEMORY;
-    prover_drop_head(&x);
-    prover_look_again(p, &x);
-    status = go_on_alone(p, alone, x, deep + 1);
+    struct residual_list no;
+    bool open;
+    status = ask_alone(p, own, alone->own, &open, &no);
+    if (status != PROVE_EQUAL || !open)
+        return status;
+    status = go_on_alone(p, alone, no, deep + 1);
     p->r.top = top;
-    p->outcomes[p->outcomes_n - 1] |= 1;
-    prover_answer_yes(p, own);
+    answer_yes(p, own);
     return status;
 }
 
@@ -245,81 +272,71 @@ static enum prove_status go_on_alone(struct prover *p, const struct alone *alone
 
 /* ---- where the lists part ---- */
 
-/* Both answers of a match with memory that this list asks alone: no is compared here, yes is left. */
-static enum prove_status ask_one(struct prover *p, struct residual_list *own, struct residual_list *other,
-                                 bool is_a, double *weight, int deep)
+/* Both answers of a match with memory that the list of *own* asks alone: no is compared here, yes is left. */
+static enum prove_status ask_one(struct prover *p, struct residual_list *list, struct residual_list *other,
+                                 enum asked own, double *weight, int deep)
 {
-    uint32_t key = prover_at(p, own, 0)->arg;
-    bool yes = false, is_known = is_answered(p, key, is_a, &yes);
-    if (!prover_answer_no(p, key, is_a ? ASKED_BY_A : ASKED_BY_B))
-        return PROVE_NO_MEMORY;
-    if (is_known) {
-        answer(p, own, yes);
-        return PROVE_EQUAL;
-    }
     size_t top = p->r.top;
-    struct residual_list x = prover_copy(p, own, NONE), y = prover_copy(p, other, NONE);
+    struct residual_list no;
+    bool open;
+    enum prove_status status = ask_alone(p, list, own, &open, &no);
+    if (status != PROVE_EQUAL || !open)
+        return status;
+    struct residual_list copy = prover_copy(p, other, NONE);
     if (p->r.failed)
         return PROVE_NO_MEMORY;
-    prover_drop_head(&x);
-    prover_look_again(p, &x);
     *weight /= 2;
-    enum prove_status status = is_a ? prove(p, x, y, *weight, deep + 1) : prove(p, y, x, *weight, deep + 1);
+    status = prove_sides(p, own, no, copy, *weight, deep + 1);
     p->r.top = top;
-    p->outcomes[p->outcomes_n - 1] |= 1;
-    prover_answer_yes(p, own);
+    answer_yes(p, list);
     return status;
 }
 
 /* Whether the head, whatever its matches with memory answer, only has an effect that writes nothing. */
 static bool only_acts(const struct prover *p, const struct guarded_action *guarded)
 {
-    if (guarded->writes)
-        return false;
-    while (guarded->kind == ACTION_EVENT && guarded->next != NONE)
+    uint32_t writes = guarded->writes;
+    while (guarded->kind == ACTION_EVENT)
         guarded = &p->r.guarded[guarded->next];
-    return guarded->kind == ACTION_EFFECT || guarded->kind == ACTION_EVENT || guarded->kind == ACTION_FAIL;
+    return !writes && (guarded->kind == ACTION_EFFECT || guarded->kind == ACTION_FAIL);
 }
 
 /* Note that a rule acts, or only asks a memory, in one program alone: the first, or the first that acts. */
-static void note_parted(struct prover *p, uint32_t rule, bool acts, bool is_a)
+static void note_parted(struct prover *p, uint32_t rule, bool acts, enum asked own)
 {
-    uint32_t *noted = is_a ? &p->parted_a : &p->parted_b;
+    uint32_t *noted = own == ASKED_BY_A ? &p->parted_a : &p->parted_b;
     p->parted = true;
     if (*noted == NONE || (acts && !(*noted & 1)))
         *noted = rule << 1 | acts;
 }
 
-static enum prove_status part_one(struct prover *p, struct residual_list *own, struct residual_list *other,
-                                  bool is_a, double *weight, int deep, bool *went_on, bool *left)
+/* Go on behind the head of the list of *own*, if it is an effect or asks a memory. */
+static enum prove_status part_one(struct prover *p, struct residual_list *list, struct residual_list *other,
+                                  enum asked own, double *weight, int deep, bool *went_on, bool *left)
 {
-    const struct guarded_action *guarded = prover_at(p, own, 0);
+    const struct guarded_action *guarded = prover_at(p, list, 0);
     if (!guarded || (guarded->kind != ACTION_EFFECT && guarded->kind != ACTION_EVENT))
         return PROVE_EQUAL;
     *went_on = true;
-    bool acts = guarded->kind == ACTION_EFFECT || only_acts(p, guarded);
-    note_parted(p, own->v->rule, acts, is_a);
-    if (acts && !guarded->writes) {
-        prover_drop_head(own);
+    bool asks = guarded->kind == ACTION_EVENT, writes_nothing = only_acts(p, guarded);
+    note_parted(p, list->v->rule, !asks || writes_nothing, own);
+    if (writes_nothing) {
+        prover_drop_head(list);
         return PROVE_EQUAL;
     }
-    bool asks = guarded->kind == ACTION_EVENT;
-    uint32_t written = asks ? guarded->changes : guarded->writes;
-    bool read = !is_decided(p, other) && (reads(p, own, written) || reads(p, other, written));
-    if (read) {
+    if (is_decided(p, other)) {
+        enum prove_status status = write_of(p, list);
+        if (status != PROVE_EQUAL)
+            return status;
+    } else if (reads(p, list, written_by(p, list)) || reads(p, other, written_by(p, list))) {
         *left = false;
-        struct alone alone = {other, is_a, p->history_n};
-        return go_on_alone(p, &alone, prover_copy(p, own, NONE), deep + 1);
+        struct alone alone = {own, other, p->history_n};
+        return go_on_alone(p, &alone, prover_copy(p, list, NONE), deep + 1);
     }
-    enum prove_status status = PROVE_EQUAL;
-    if (is_decided(p, other))
-        status = prover_write(p, written, asks ? NONE : guarded->arg);
-    if (status != PROVE_EQUAL)
-        return status;
     if (asks)
-        return ask_one(p, own, other, is_a, weight, deep);
-    prover_drop_head(own);
-    prover_look_again(p, own);
+        return ask_one(p, list, other, own, weight, deep);
+    prover_drop_head(list);
+    prover_look_again(p, list);
     return PROVE_EQUAL;
 }
 
@@ -335,10 +352,10 @@ enum prove_status prover_part(struct prover *p, struct residual_list *a, struct 
                       ? only_acts(p, prover_at(p, b, 0)) && !only_acts(p, prover_at(p, a, 0))
                       : more_in_b;
     }
-    enum prove_status status = b_first ? part_one(p, b, a, false, weight, deep, went_on, left)
-                                       : part_one(p, a, b, true, weight, deep, went_on, left);
-    if (status != PROVE_EQUAL || *went_on)
-        return status;
-    return b_first ? part_one(p, a, b, true, weight, deep, went_on, left)
-                   : part_one(p, b, a, false, weight, deep, went_on, left);
+    struct residual_list *first = b_first ? b : a, *second = b_first ? a : b;
+    enum asked of_first = b_first ? ASKED_BY_B : ASKED_BY_A, of_second = b_first ? ASKED_BY_A : ASKED_BY_B;
+    enum prove_status status = part_one(p, first, second, of_first, weight, deep, went_on, left);
+    if (status == PROVE_EQUAL && !*went_on)
+        status = part_one(p, second, first, of_second, weight, deep, went_on, left);
+    return status;
 }

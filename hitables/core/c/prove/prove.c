@@ -262,7 +262,7 @@ static enum prove_status ask(struct prover *p, struct residual_list *a, struct r
         p->pair[a->v->rule] = b->v->rule;
         p->pair[b->v->rule] = a->v->rule;
     }
-    if (!prover_answer_no(p, key, ASKED_BY_BOTH))
+    if (!prover_ask(p, key, ASKED_BY_BOTH))
         return PROVE_NO_MEMORY;
     enum prove_status status = prover_write(p, prover_at(p, a, 0)->changes, NONE);
     if (status != PROVE_EQUAL)
@@ -271,16 +271,14 @@ static enum prove_status ask(struct prover *p, struct residual_list *a, struct r
     struct residual_list x = prover_copy(p, a, NONE), y = prover_copy(p, b, NONE);
     if (p->r.failed)
         return PROVE_NO_MEMORY;
-    prover_drop_head(&x);
-    prover_drop_head(&y);
-    prover_look_again(p, &x);
-    prover_look_again(p, &y);
+    prover_answer(p, &x, false);
+    prover_answer(p, &y, false);
     *weight /= 2;
     status = prove_and_keep(p, x, y, *weight, deep + 1);
     p->r.top = top;
     p->outcomes[p->outcomes_n - 1] |= 1;
-    prover_answer_yes(p, a);
-    prover_answer_yes(p, b);
+    prover_answer(p, a, true);
+    prover_answer(p, b, true);
     return status;
 }
 

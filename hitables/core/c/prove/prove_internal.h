@@ -70,12 +70,12 @@ void prover_drop_head(struct residual_list *list);
 size_t prover_distance(const struct residual_list *list, size_t at, const struct residual_item *item);
 /* Hold all tests of the list against the region. */
 void prover_look_again(struct prover *p, struct residual_list *list);
-/* The match with memory that is asked now answers no; false when memory is exhausted. */
+/* Note that a match with memory is asked; its answer is no until it is changed in outcomes[].  False when
+ * memory is exhausted. */
 enum asked { ASKED_BY_BOTH, ASKED_BY_A, ASKED_BY_B };
-bool prover_answer_no(struct prover *p, uint32_t key, enum asked asked);
-/* The match with memory at the head of the list holds: what it leads to is the head.  The caller changes the
- * answer. */
-void prover_answer_yes(struct prover *p, struct residual_list *list);
+bool prover_ask(struct prover *p, uint32_t key, enum asked asked);
+/* The list behind the match with memory at its head, which holds or not. */
+void prover_answer(struct prover *p, struct residual_list *list, bool yes);
 /* Seconds of a monotonic clock. */
 double prover_clock(void);
 /* Seconds of the processor time of this process. */

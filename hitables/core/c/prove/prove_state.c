@@ -142,7 +142,7 @@ size_t prover_distance(const struct residual_list *list, size_t at, const struct
 
 /* ---- answers of matches with memory ---- */
 
-bool prover_answer_no(struct prover *p, uint32_t key, enum asked asked)
+bool prover_ask(struct prover *p, uint32_t key, enum asked asked)
 {
     if (!prover_grow(p, (void **)&p->outcomes, &p->outcomes_room, p->outcomes_n + 2, sizeof *p->outcomes))
         return false;
@@ -152,8 +152,13 @@ bool prover_answer_no(struct prover *p, uint32_t key, enum asked asked)
     return true;
 }
 
-void prover_answer_yes(struct prover *p, struct residual_list *list)
+void prover_answer(struct prover *p, struct residual_list *list, bool yes)
 {
+    if (!yes) {
+        prover_drop_head(list);
+        prover_look_again(p, list);
+        return;
+    }
     struct residual_item *item = list->v;
     item->guarded = p->r.guarded[item->guarded].next;
     uint32_t n = p->r.guarded[item->guarded].n;
