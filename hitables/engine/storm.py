@@ -246,9 +246,6 @@ class Storm(Closable[Database]):
         }
         self._handle = Database(plan, rules, limit=limit)
 
-    def _ended(self, handle: Database) -> None:
-        handle.close()
-
     def run(
         self, headers: Headers, rate: float = 0.0, *, fault: tuple[str, int, int] | None = None
     ) -> StormRun:
