@@ -12,6 +12,8 @@ from support.scale import examples
 
 import hitables
 from hitables.ir import semantics
+from hitables.ir.fields import STATES, Field
+from hitables.ir.intervals import Values
 from hitables.ir.packet import Backend, Outcome, Packet
 from hitables.ir.packet_text import ANY, Answers, read_packet
 from hitables.ir.program import Family, Program
@@ -130,3 +132,28 @@ def test_a_memory_that_both_ask_answers_both_alike() -> None:
     for first, second in (texts, reversed(texts)):
         regions = hitables.diff(first, second).regions
         assert regions and all(region.before.verdict is None for region in regions)
+
+
+HOST = """*filter
+:INPUT DROP [0:0]
+:FORWARD DROP [0:0]
+:logdrop - [0:0]
+-A INPUT -m conntrack --ctstate INVALID -j logdrop
+-A INPUT -p tcp -m tcp --dport 22 -m recent --name ssh --update --seconds 60 --hitcount 5 -j logdrop
+-A INPUT -m limit --limit 5/min -j LOG --log-prefix in
+-A FORWARD -m mark --mark 0x1/0x1 -j ACCEPT
+-A logdrop -m limit --limit 5/min -j LOG --log-prefix drop
+-A logdrop -j DROP
+COMMIT
+"""
+
+
+def test_rules_that_log_under_one_limit_are_told_apart_by_what_they_log() -> None:
+    """Without the rule for INVALID, such packets meet another rule of the same limit; no others are concerned."""
+    without = "".join(line for line in HOST.splitlines(keepends=True) if "INVALID" not in line)
+    # A mark that is set and read makes the prover run twice.
+    without = without.replace("-A FORWARD", "-A FORWARD -i eth1 -j MARK --set-xmark 0x1/0x1\n-A FORWARD", 1)
+    for first, second in ((HOST, without), (without, HOST)):
+        regions = [region for region in hitables.diff(first, second).regions if region.chain == "INPUT"]
+        invalid = Values.only(STATES.index("INVALID"))
+        assert regions and {region.box.get(Field.STATE) for region in regions} == {invalid}

@@ -326,6 +326,11 @@ static enum alike ask_alike(struct prover *p, const struct residual_list *a, con
         return APART;
     if (!(x->arg & 1))
         return ALIKE;
+    /* Rules that log limit themselves alike in many chains: another effect, another rule. */
+    const struct guarded_action *then_a = final_action(&p->r, a->v), *then_b = final_action(&p->r, b->v);
+    if (p->most > 1 && (then_a->kind == ACTION_EFFECT || then_b->kind == ACTION_EFFECT) &&
+        (then_a->kind != then_b->kind || then_a->arg != then_b->arg))
+        return APART;
     uint32_t rule_a = a->v->rule, rule_b = b->v->rule;
     uint32_t to_b = p->pair[rule_a], to_a = p->pair[rule_b];
     if ((to_b != NONE && to_b != rule_b) || (to_a != NONE && to_a != rule_a))

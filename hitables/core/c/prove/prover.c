@@ -388,8 +388,11 @@ enum prove_status prover_run(struct prover *p, uint32_t a, uint32_t b, uint32_t 
     if (status != PROVE_EQUAL)
         return status;
     start_region(p);
-    if (!read_sets(p, p->r.region, sets, words))
+    size_t pairs = p->same || most > 1 ? 0 : p->r.in.rules * sizeof *p->pair;
+    uint32_t *before = residual_push(&p->r, pairs);
+    if (!before || !read_sets(p, p->r.region, sets, words))
         return PROVE_NO_MEMORY;
+    memcpy(before, p->pair, pairs);
     struct residual_list x = residual_list(&p->r, a, end_a), y = residual_list(&p->r, b, end_b);
     if (p->r.failed)
         return PROVE_NO_MEMORY;
@@ -397,5 +400,7 @@ enum prove_status prover_run(struct prover *p, uint32_t a, uint32_t b, uint32_t 
     p->items_end = p->items_bound ? p->items + p->items_bound : 0;
     status = prove(p, x, y, 1, 0);
     p->end = p->items_end = 0;
+    if (status == PROVE_DIFFER)
+        memcpy(p->pair, before, pairs); /* what was taken for one on the way to a difference may be two */
     return status == PROVE_EQUAL && p->records ? PROVE_DIFFER : status;
 }
