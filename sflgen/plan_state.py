@@ -114,18 +114,18 @@ class PlanState:
         del self.edits[snapshot.edit_count :]
 
     def remove_unused_overlays(self, table: str) -> None:
-        """Remove the overlays to which no entry leads any more."""
+        """Remove the overlays that no rule enters any more: neither an entry, nor its copy in a tree of entries."""
         names = self.unused_overlays.pop(table, {})
         if not names:
             return
-        used = {
-            entry.overlay
-            for (at, _), entry_chain in self.entry_chains.items()
-            if at == table
-            for entry in entry_chain.entries
+        entered = {
+            rule.target.name
+            for chain in self.loaded.table(table).chains
+            for rule in chain.rules
+            if rule.target is not None and rule.target.name in names
         }
         for name in names:
-            if name not in used:
+            if name not in entered:
                 self.load(Edit(Op.FLUSH, table, name), Edit(Op.REMOVE, table, name))
 
     # Names.

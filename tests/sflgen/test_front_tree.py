@@ -14,14 +14,16 @@ from support.planned_updates import check
 from support.scale import examples
 
 import hitables
+from hitables.emit.chain_writer import goto
 from hitables.errors import HitablesError
 from hitables.ir.fields import Family
+from hitables.ir.rule import Rule
 from sflgen import front_tree
 from sflgen.cache import Cache
 from sflgen.commands import read_commands
-from sflgen.edits import apply, jumps_to
+from sflgen.edits import Edit, Op, apply, jumps_to
 from sflgen.front_tree import due, is_call, plan_front_tree
-from sflgen.planner import Plan, start_unproved
+from sflgen.planner import Plan, plan_unproved, start_unproved
 from sflgen.proof import plan as plan_updates
 from sflgen.settings import Settings, Strategy
 from sflgen.state import State
@@ -123,3 +125,23 @@ def test_a_listed_jump_for_all_packets_is_no_call_of_a_tree_of_entries(last: str
     tree = plan_front_tree(state, chain_id)
     assert tree is not None
     check(tree)
+
+
+def test_an_overlay_stays_while_a_tree_of_entries_enters_it() -> None:
+    """Of an entry with several spots, a tree of entries may have taken the one in front."""
+    rng = random.Random(1)
+    state = start_unproved(
+        hitables.read(crossing_text(rng, Family.IPV4, "FORWARD", 50, 0.0)), Settings("nft", min_length=3)
+    ).after
+    plan = plan_updates(state, read_commands("-I FORWARD 40 -j DROP", state.master), Strategy.OVERLAY)
+    before, after = (each.loaded.table("filter") for each in (state, plan.after))
+    (overlay,) = (chain.name for chain in after.chains if chain.name not in before)
+    copy = Rule((), goto(overlay))
+    in_tree = apply(
+        plan.after.loaded,
+        [Edit(Op.NEW, "filter", "sf999"), Edit(Op.APPEND, "filter", "sf999", 0, copy)],
+    )
+    copied = replace(plan.after, loaded=in_tree)
+    for each, stays in ((plan.after, False), (copied, True)):
+        last = plan_unproved(each, read_commands("-D FORWARD 40", each.master), Strategy.OVERLAY)
+        assert (overlay in last.after.loaded.table("filter")) is stays
