@@ -7,7 +7,7 @@ checks what users give and is the interface for them.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -18,8 +18,12 @@ from ._engine import ffi, lib
 from .arrays import pointer
 from .records import as_values
 from .status import DATABASE, EVOLVE, FLOWS, WALK, check
+from .threads import stoppable
 
 U32Array = npt.NDArray[np.uint32]
+
+# Building from fewer boxes takes too little time to be interrupted.
+SHORT = 500
 
 # The counts of struct vfdb_work, in its order.
 WORK: tuple[str, ...] = tuple(name for name, _ in ffi.typeof("struct vfdb_work").fields)
@@ -106,14 +110,41 @@ def registered_algorithms() -> Iterator[Algorithm]:
         )
 
 
-def plan_of(composition: Composition, owned: list[Any]) -> Any:
-    """A composition as a struct vfdb_plan *, which lives as long as *owned*."""
-    inner = plan_of(composition.inner, owned) if composition.inner else ffi.NULL
-    plan = ffi.new("struct vfdb_plan *", {"ops": composition.algorithm.ops, "inner": inner})
-    for number, value in enumerate(composition.values):
-        plan.value[number] = value
-    owned.append(plan)
-    return plan
+class Plan:
+    """A composition for the engine.  It must outlive what is built by it, also for builds in the background.
+
+    c_plan  the struct vfdb_plan *
+    anew    whether each update builds anew
+    """
+
+    def __init__(self, composition: Composition) -> None:
+        self._stop = ffi.new("int *")
+        self._owned: list[Any] = []
+        self.c_plan = self._plan_of(composition)
+        self.anew = not composition.algorithm.updates
+
+    def _plan_of(self, composition: Composition) -> Any:
+        inner = self._plan_of(composition.inner) if composition.inner else ffi.NULL
+        given = {"ops": composition.algorithm.ops, "inner": inner, "stop": self._stop}
+        plan = ffi.new("struct vfdb_plan *", given)
+        for number, value in enumerate(composition.values):
+            plan.value[number] = value
+        self._owned.append(plan)
+        return plan
+
+    def stop(self) -> None:
+        """End the builds that are running, and refuse others until `run` returns."""
+        self._stop[0] = 1
+
+    def run(self, call: Callable[[], int], *, short: bool) -> int:
+        """The status of *call*, in which an interrupt of the main thread stops builds, unless it is *short*
+        (`threads.stoppable`).
+        """
+        try:
+            return stoppable(call, self.stop, short=short)
+        except BaseException:  # only here: the call of another thread may end while this one is stopped
+            self._stop[0] = 0
+            raise
 
 
 class Classifier:
@@ -133,15 +164,20 @@ class Classifier:
         limit: int,
     ) -> None:
         self._name = name
-        owned: list[Any] = []
+        self.plan = plan = Plan(composition)
         rules = ffi.new("struct vfdb_rules *")
         widths = ffi.new("uint8_t[]", list(bits))
         rules.dims, rules.count, rules.bits = len(bits), len(priority), widths
         rules.priority, rules.box = pointer("uint32_t", priority), pointer("uint32_t", boxes)
         handle = ffi.new("struct vfdb **")
-        self._check(lib.vfdb_open(plan_of(composition, owned), rules, limit, handle))
+        try:
+            short = len(priority) < SHORT
+            self._check(plan.run(lambda: lib.vfdb_open(plan.c_plan, rules, limit, handle), short=short))
+        except BaseException:
+            lib.vfdb_close(handle[0])  # an interrupt may come when the build has just ended
+            raise
         # A build in the background reads the plan until the database has been closed.
-        self._db = ffi.gc(handle[0], lambda db, owned=owned: lib.vfdb_close(db))
+        self._db = ffi.gc(handle[0], lambda db, plan=plan: lib.vfdb_close(db))
 
     @property
     def handle(self) -> Any:
@@ -151,6 +187,10 @@ class Classifier:
     def _check(self, status: int, priority: int = 0, where: str = "", position: int = 0) -> None:
         facts = {"where": where, "plan": self._name, "priority": priority, "position": position}
         check(DATABASE, status, **facts)
+
+    def _updated(self, call: Callable[[], int]) -> int:
+        """The status of an update."""
+        return self.plan.run(call, short=not self.plan.anew or self.rule_count() < SHORT)
 
     def search(self, headers: U32Array, out: npt.NDArray[np.int32]) -> None:
         """Write to *out* [headers] the priority of the best rule for each of *headers* [headers][dims], or
@@ -197,21 +237,23 @@ class Classifier:
     def insert(self, boxes: U32Array, priority: int) -> None:
         """Insert a rule of these boxes [boxes][dims][2]."""
         boxes = np.ascontiguousarray(boxes)
-        self._check(lib.vfdb_insert(self._db, pointer("uint32_t", boxes), len(boxes), priority), priority)
+        c_boxes, count = pointer("uint32_t", boxes), len(boxes)
+        self._check(self._updated(lambda: lib.vfdb_insert(self._db, c_boxes, count, priority)), priority)
 
     def remove(self, priority: int) -> None:
         """Remove the rule of that priority."""
-        self._check(lib.vfdb_remove(self._db, priority), priority)
+        self._check(self._updated(lambda: lib.vfdb_remove(self._db, priority)), priority)
 
     def insert_at(self, boxes: U32Array, position: int) -> None:
         """Insert a rule of these boxes [boxes][dims][2] in front of the rule at *position*."""
         boxes = np.ascontiguousarray(boxes)
-        status = lib.vfdb_insert_at(self._db, pointer("uint32_t", boxes), len(boxes), position)
+        c_boxes, count = pointer("uint32_t", boxes), len(boxes)
+        status = self._updated(lambda: lib.vfdb_insert_at(self._db, c_boxes, count, position))
         self._check(status, position=position)
 
     def remove_at(self, position: int) -> None:
         """Remove the rule at *position*."""
-        self._check(lib.vfdb_remove_at(self._db, position), position=position)
+        self._check(self._updated(lambda: lib.vfdb_remove_at(self._db, position)), position=position)
 
     def search_positions(self, headers: U32Array, out: npt.NDArray[np.int32]) -> None:
         """As `search`, with positions in place of priorities."""
@@ -223,15 +265,15 @@ class Classifier:
         """Insert and remove rules in order, up to the first that is refused; the error has its number."""
         flags = ffi.cast("uint8_t *", ffi.from_buffer(inserts))
         done = ffi.new("uint32_t *")
-        status = lib.vfdb_update(
-            self._db, len(inserts), flags, pointer("uint32_t", boxes), pointer("uint32_t", priority), done
-        )
+        c_boxes, c_priority, count = pointer("uint32_t", boxes), pointer("uint32_t", priority), len(inserts)
+        status = self._updated(lambda: lib.vfdb_update(self._db, count, flags, c_boxes, c_priority, done))
         if status:
             self._check(status, int(priority[done[0]]), f"update {done[0]}: ")
 
     def settle(self) -> None:
         """Wait for work in the background."""
-        self._check(lib.vfdb_settle(self._db))
+        short = self.rule_count() < SHORT
+        self._check(self.plan.run(lambda: lib.vfdb_settle(self._db), short=short))
 
     def rule_count(self) -> int:
         return int(lib.vfdb_rule_count(self._db))

@@ -6,7 +6,7 @@ A thin layer: arrays go in and out without a copy, and a status becomes an excep
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ._engine import ffi, lib
 from .arrays import pointer
-from .classifiers import Composition, U32Array, plan_of
+from .classifiers import SHORT, Composition, Plan, U32Array
 from .records import as_values
 from .status import FILTERS, check
 
@@ -47,16 +47,24 @@ class Filters:
         limit: int,
     ) -> None:
         self._name, self.dims = name, len(bits)
-        owned: list[Any] = []
+        self._plan = plan = Plan(composition)
         rules = ffi.new("struct vfdb_rules *")
         widths = ffi.new("uint8_t[]", list(bits))
         rules.dims, rules.count, rules.bits = len(bits), len(priority), widths
         rules.priority, rules.box = pointer("uint32_t", priority), pointer("uint32_t", boxes)
         handle = ffi.new("struct filters **")
-        plan = plan_of(composition, owned)
-        self._check(lib.filters_open(plan, rules, pointer("uint8_t", action), room, limit, handle))
+        c_action = pointer("uint8_t", action)
+
+        def build() -> int:
+            return int(lib.filters_open(plan.c_plan, rules, c_action, room, limit, handle))
+
+        try:
+            self._check(plan.run(build, short=len(priority) < SHORT))
+        except BaseException:
+            lib.filters_close(handle[0])  # an interrupt may come when the build has just ended
+            raise
         # The plan is read until the end: a structure may be building in the background.
-        self._filters = ffi.gc(handle[0], lambda filters, owned=owned: lib.filters_close(filters))
+        self._filters = ffi.gc(handle[0], lambda filters, plan=plan: lib.filters_close(filters))
 
     @property
     def handle(self) -> Any:
@@ -66,6 +74,10 @@ class Filters:
     def _check(self, status: int, priority: int = 0) -> None:
         check(FILTERS, status, plan=self._name, priority=priority)
 
+    def _updated(self, call: Callable[[], int]) -> int:
+        """The status of an update."""
+        return self._plan.run(call, short=not self._plan.anew or self.count() < SHORT)
+
     def close(self) -> None:
         """Monitors that wait return, and get no more events."""
         lib.filters_end(self._filters)
@@ -73,11 +85,12 @@ class Filters:
     def insert(self, boxes: U32Array, priority: int, action: int) -> None:
         """Insert a filter of these boxes [boxes][dims][2]."""
         boxes = np.ascontiguousarray(boxes)
-        status = lib.filters_insert(self._filters, pointer("uint32_t", boxes), len(boxes), priority, action)
+        c_boxes, count = pointer("uint32_t", boxes), len(boxes)
+        status = self._updated(lambda: lib.filters_insert(self._filters, c_boxes, count, priority, action))
         self._check(status, priority)
 
     def remove(self, priority: int) -> None:
-        self._check(lib.filters_remove(self._filters, priority), priority)
+        self._check(self._updated(lambda: lib.filters_remove(self._filters, priority)), priority)
 
     def change(self, priority: int, action: int) -> None:
         """Give a filter another action."""

@@ -46,6 +46,7 @@ _ERRORS: dict[str, dict[int, tuple[type[BaseException], str]]] = {
         ),
         lib.VFDB_UNCOUNTED: (DatabaseError, "{plan} does not count the work of its searches"),
         lib.VFDB_NO_POSITION: (DatabaseError, "position {position} lies beyond the last rule"),
+        lib.VFDB_STOPPED: (KeyboardInterrupt, ""),
     },
     WALK: {
         lib.VFDB_UNCOUNTED: (DatabaseError, "{plan} has no tries whose descent could be measured alone"),
@@ -83,6 +84,7 @@ _ERRORS: dict[str, dict[int, tuple[type[BaseException], str]]] = {
         lib.VFDB_DISAGREE: (DatabaseError, "{plan}: the algorithm and linear search gave different answers"),
         lib.UPDATE_RUN_NO_THREAD: (DatabaseError, "the system gives no thread for the run"),
         lib.UPDATE_RUN_STOPPED: (KeyboardInterrupt, ""),
+        lib.VFDB_STOPPED: (KeyboardInterrupt, ""),
     },
     FILTERS: {
         lib.VFDB_WIDE_HEADER: (DatabaseError, "{plan}: " + _WIDE),
@@ -99,6 +101,7 @@ _ERRORS: dict[str, dict[int, tuple[type[BaseException], str]]] = {
             DatabaseError,
             "{plan}: the algorithm and linear search gave different answers",
         ),
+        lib.VFDB_STOPPED: (KeyboardInterrupt, ""),
     },
 }
 

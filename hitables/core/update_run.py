@@ -16,7 +16,6 @@ from .arrays import pointer
 from .classifiers import Classifier, U32Array
 from .records import as_values
 from .status import UPDATE_RUN, check
-from .threads import stoppable
 
 
 class UpdateRun(NamedTuple):
@@ -43,21 +42,21 @@ def update_run(
     priority: U32Array,
     seconds: float,
     parts: int,
-    plan: str = "",
+    name: str = "",
 ) -> UpdateRun:
     """Classify *headers* [headers][dims] over and over for *seconds*, and update at even distances.
 
     insert    whether the updates insert rules of one box each, or remove rules
     boxes     [updates][dims][2], of the rules to insert; priority: [updates]
     parts     of the time, in each of which headers are counted
-    plan      for errors
+    name      of the plan, for errors
     An interrupt ends the run.
     """
     updates = ffi.new("struct update_list *")
     updates.count, updates.insert = len(priority), insert
     updates.box, updates.priority = pointer("uint32_t", boxes), pointer("uint32_t", priority)
     ticks = np.zeros(parts, np.uint64)
-    stats, stop = ffi.new("struct update_run_stats *"), ffi.new("int *")
+    stats, plan = ffi.new("struct update_run_stats *"), classifier.plan
 
     def run() -> int:
         return int(
@@ -70,14 +69,11 @@ def update_run(
                 round(seconds * 1e9),
                 ffi.cast("uint64_t *", ffi.from_buffer(ticks)),
                 parts,
-                stop,
+                plan.c_plan.stop,
                 stats,
             )
         )
 
-    def end() -> None:
-        stop[0] = 1
-
-    check(UPDATE_RUN, stoppable(run, end), plan=plan)
+    check(UPDATE_RUN, plan.run(run, short=False), plan=name)
     values: dict[str, Any] = as_values(stats)
     return UpdateRun(values["processed"], values["done"], values["rebuilds"], values["ns"] / 1e9, ticks)

@@ -205,6 +205,57 @@ def test_an_interrupt_ends_the_work_in_a_namespace() -> None:
     assert (done.returncode, done.stdout) == (0, "interrupted\n"), done.stderr
 
 
+# SIGINT arrives when the build of a classifier begins; what the build then returns is printed unless it was
+# stopped.
+BUILDING = """
+import os
+from hitables.core import classifiers
+def stoppable(call, stop, *, short, real=classifiers.stoppable):
+    def interrupted():
+        os.kill(os.getpid(), signal.SIGINT)
+        status = call()
+        if status != classifiers.lib.VFDB_STOPPED:
+            print("built:", status, flush=True)
+        return status
+    return real(interrupted, stop)
+classifiers.stoppable = stoppable
+"""
+
+
+def crossing(lines: int) -> str:
+    """Filters by source, and as many by destination: a tree of all their crossings takes seconds to build."""
+    net = [f"{n // 256 + 1}.{n % 256}.0.0/16" for n in range(lines)]
+    tail = "0 : 65535\t{0} : {0}\t0x06/0xFF\n"
+    return "".join(
+        f"@{each}\t0.0.0.0/0\t{tail.format(n % 50)}@0.0.0.0/0\t{each}\t{tail.format(n % 70)}"
+        for n, each in enumerate(net)
+    )
+
+
+def test_an_interrupt_while_a_classifier_is_built_ends_the_command(tmp_path: Path) -> None:
+    filters, packets = tmp_path / "filters", tmp_path / "packets"
+    filters.write_text(crossing(3000))
+    packets.write_text("1\t2\t3\t4\t6\n")
+    command = ["classify", "--algorithm", "hypersplit(leaf=1)", filters, packets]
+    done = python(WITH_SIGINT + BUILDING + COMMAND, *command)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "hitables: interrupted\n")
+
+
+def test_an_interrupt_while_a_server_builds_its_classifier_ends_it(tmp_path: Path) -> None:
+    filters, socket = tmp_path / "filters", tmp_path / "socket"
+    filters.write_text(
+        "".join(
+            f"{n} allow src {n // 256 + 1}.{n % 256}.0.0/16 dport {n % 50}\n"
+            f"{n + 3000} allow dst {n // 256 + 1}.{n % 256}.0.0/16 dport {n % 70}\n"
+            for n in range(3000)
+        )
+    )
+    command = ["filters", "serve", "--algorithm", "hypersplit(leaf=1)", "--socket", socket, filters]
+    done = python(WITH_SIGINT + BUILDING + COMMAND, *command)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "hitables: interrupted\n")
+    assert not socket.exists()
+
+
 @pytest.fixture
 def sigint_handled() -> Iterator[None]:
     """This process handles SIGINT during a test."""

@@ -119,12 +119,12 @@ def test_a_plan_lives_until_its_database_has_been_closed(monkeypatch: pytest.Mon
     """A build in the background reads it until then; a program need not call `close`."""
     plans: list[weakref.ref[object]] = []
     alive: list[bool] = []
-    make, close = classifiers.plan_of, classifiers.lib.vfdb_close
+    close = classifiers.lib.vfdb_close
 
-    def noted(composition: classifiers.Composition, owned: list[object]) -> object:
-        plan = make(composition, owned)
-        plans.append(weakref.ref(plan))
-        return plan
+    class Noted(classifiers.Plan):
+        def __init__(self, composition: classifiers.Composition) -> None:
+            super().__init__(composition)
+            plans.append(weakref.ref(self))
 
     class Lib:
         def __getattr__(self, name: str) -> object:
@@ -135,7 +135,7 @@ def test_a_plan_lives_until_its_database_has_been_closed(monkeypatch: pytest.Mon
             close(db)
 
     lib = classifiers.lib
-    monkeypatch.setattr(classifiers, "plan_of", noted)
+    monkeypatch.setattr(classifiers, "Plan", Noted)
     monkeypatch.setattr(classifiers, "lib", Lib())
     db = engine.open("sfl(tss)", Rules.of_ranges([[(0, 7), (0, 7)]], Layout((3, 3))))
     del db

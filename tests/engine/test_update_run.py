@@ -66,12 +66,14 @@ def test_an_update_that_is_refused_ends_the_run_with_the_reason() -> None:
 
 
 def test_an_interrupt_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    from hitables.core import update_run as module
+    from hitables.core import classifiers
 
-    def interrupted(call: object, stop: object) -> int:
+    def interrupted(call: object, stop: object, *, short: bool) -> int:
+        assert not short
         stop()  # type: ignore[operator]
         return call()  # type: ignore[operator, no-any-return]
 
-    monkeypatch.setattr(module, "stoppable", interrupted)
-    with engine.open("tss", rules(0, 5)) as db, pytest.raises(KeyboardInterrupt):
-        run(db, rules(100, 1), True, 60)
+    with engine.open("tss", rules(0, 5)) as db:
+        monkeypatch.setattr(classifiers, "stoppable", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run(db, rules(100, 1), True, 60)

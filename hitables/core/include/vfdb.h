@@ -31,7 +31,8 @@ enum vfdb_status {
     VFDB_DISAGREE, /* checked(A): A and linear search gave different answers */
     VFDB_UNCOUNTED, /* the algorithm does not count what is asked for */
     VFDB_NO_POSITION, /* beyond the last rule */
-    VFDB_WIDE_HEADER /* checked(A): a value of a header is wider than its dimension */
+    VFDB_WIDE_HEADER, /* checked(A): a value of a header is wider than its dimension */
+    VFDB_STOPPED /* a build was stopped by its plan's flag */
 };
 
 /* What the search of one header read.  An algorithm counts what it has; the rest stays as it is. */
@@ -64,6 +65,7 @@ struct vfdb_plan {
     const struct vfdb_ops *ops;
     int64_t value[VFDB_PARAMS];
     const struct vfdb_plan *inner;
+    const volatile int *stop; /* if any, a build ends soon with VFDB_STOPPED when it is not 0 */
 };
 
 struct budget;

@@ -9,6 +9,7 @@
 
 #include <string.h>
 
+#include "budget.h"
 #include "scope.h"
 
 enum { FIRST_ROOM = 64 };
@@ -70,6 +71,8 @@ static int more_words(struct rule_sets *c, size_t wanted)
 uint32_t rule_sets_number(struct rule_sets *c, const uint32_t *at, const uint64_t *bits, uint32_t words,
                           uint64_t hash)
 {
+    if (budget_stopped(c->scope->budget)) /* sets met again take no memory */
+        return RULE_SETS_NO_MEMORY;
     uint32_t slot = (uint32_t)(hash >> 16) & c->mask;
     for (; c->slot[slot]; slot = (slot + 1) & c->mask) {
         uint32_t i = c->slot[slot] - 1;

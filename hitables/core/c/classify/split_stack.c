@@ -11,6 +11,7 @@
 
 #include <string.h>
 
+#include "budget.h"
 #include "endpoints.h"
 
 /* A longer list keeps the rules that an earlier one covers: looking for them takes time by the square. */
@@ -135,6 +136,8 @@ int split_stack_push(struct split_stack *p, uint32_t node, const struct open_reg
                      const uint32_t *region)
 {
     uint32_t dims = p->leaves->dims, count = 0, *kept = p->list + p->listed;
+    if (budget_stopped(p->scope->budget)) /* a large tree takes no memory for seconds */
+        return VFDB_NO_MEMORY;
     if (p->count == p->room) {
         size_t row = 2 * (size_t)dims * sizeof *p->region;
         if (grow(p->scope, (void **)&p->open, 2 * (size_t)p->room * sizeof *p->open) ||

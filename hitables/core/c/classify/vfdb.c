@@ -2,7 +2,8 @@
  *
  * Idea: it alone keeps the list of rules; where an algorithm cannot insert or remove, the structure is built
  * anew from the list.  Where an algorithm needs prefixes, boxes are cut into products of prefixes.
- * Cost: that of the algorithm; a rebuild sorts the list and builds as if anew.
+ * Cost: that of the algorithm; a rebuild sorts the list and builds as if anew.  A build is stopped by
+ * refusing it memory.
  * Invariant: list and structure hold the same rules after every call, whether it succeeded or not.
  * Threading: searches share a lock that updates take alone.
  */
@@ -118,7 +119,11 @@ static int build(struct vfdb *db, void **built)
     if (status == VFDB_OK) {
         lay_out(db, sorted, priority, box);
         struct vfdb_rules rules = {db->dims, (uint32_t)count, db->bits, priority, box};
+        budget_stops(db->budget, db->plan->stop);
         status = db->ops->build(db->budget, db->plan, &rules, built);
+        if (status && budget_stopped(db->budget))
+            status = VFDB_STOPPED;
+        budget_stops(db->budget, NULL);
         db->builds += status == VFDB_OK;
     }
     budget_give(db->list_budget, box, count * box_bytes);

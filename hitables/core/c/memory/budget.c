@@ -27,6 +27,7 @@ struct budget {
     atomic_size_t bytes, peak;
     size_t limit;
     struct budget *above;
+    const volatile int *_Atomic stop; /* NULL: never */
 };
 
 struct budget *budget_new(size_t limit)
@@ -43,6 +44,21 @@ struct budget *budget_under(struct budget *above)
     if (budget)
         budget->above = above;
     return budget;
+}
+
+void budget_stops(struct budget *budget, const volatile int *stop)
+{
+    atomic_store(&budget->stop, stop);
+}
+
+bool budget_stopped(const struct budget *budget)
+{
+    for (; budget; budget = budget->above) {
+        const volatile int *stop = atomic_load(&budget->stop);
+        if (stop && *stop)
+            return true;
+    }
+    return false;
 }
 
 void budget_free(struct budget *budget)
@@ -96,7 +112,7 @@ static void *zeroed(size_t size)
 
 void *budget_take(struct budget *budget, size_t size)
 {
-    if (!size || size > SIZE_MAX / 2 || !charge(budget, size))
+    if (!size || size > SIZE_MAX / 2 || budget_stopped(budget) || !charge(budget, size))
         return NULL;
     void *piece = zeroed(size);
     if (!piece)

@@ -1,0 +1,85 @@
+"""A build that an interrupt stops: KeyboardInterrupt, and the memory is free; later builds are not stopped."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import NoReturn
+
+import numpy as np
+import pytest
+
+from hitables import engine
+from hitables.core import classifiers
+from hitables.engine import FIVE_TUPLE, Action, Filter, Filters, Rules
+
+pytestmark = pytest.mark.engine
+
+SINGLE = [name for name, algorithm in engine.ALGORITHMS.items() if not algorithm.wraps]
+WRAPPED = [
+    f"{name}({inner})"
+    for name, algorithm in engine.ALGORITHMS.items()
+    if algorithm.wraps
+    for inner in ("linear", "hypersplit")
+]
+ANEW = [name for name in SINGLE if not engine.ALGORITHMS[name].updates]
+
+ANY = (0, 65535)
+RANGES = [[(n << 16, (n + 1 << 16) - 1), (0, 2**32 - 1), ANY, (n, n), (6, 6)] for n in range(20)]
+RULES = Rules.of_ranges(RANGES, FIVE_TUPLE)
+HEADERS = np.array([[n << 16, 0, 0, n, 6] for n in range(21)], np.uint32)
+
+
+def stopped(call: Callable[[], int], stop: Callable[[], None], *, short: bool) -> NoReturn:
+    """In place of `stoppable`: the interrupt comes before the call begins."""
+    stop()
+    assert call() == classifiers.lib.VFDB_STOPPED
+    raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def interrupted() -> Iterator[None]:
+    """What the block calls is interrupted."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(classifiers, "stoppable", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            yield
+
+
+@pytest.mark.parametrize("plan", SINGLE + WRAPPED)
+def test_a_stopped_build_is_an_interrupt_and_the_next_one_is_not_stopped(plan: str) -> None:
+    """The engine asserts that a build which fails has given all its memory back."""
+    with interrupted():
+        engine.open(plan, RULES)
+    with engine.open(plan, RULES) as db:
+        assert db.search(HEADERS).tolist() == [*range(20), -1]
+
+
+@pytest.mark.parametrize("plan", ANEW)
+def test_an_update_whose_build_is_stopped_changes_nothing(plan: str) -> None:
+    with engine.open(plan, RULES) as db:
+        with interrupted():
+            db.insert(RANGES[0], 50)
+        with interrupted():
+            db.remove(3)
+        with interrupted():
+            db.insert_at(2, RANGES[0])
+        with interrupted():
+            db.remove_at(2)
+        with interrupted():
+            db.update(np.array([False]), RULES.boxes[:1], np.array([4], np.uint32))
+        assert len(db) == 20 and db.search(HEADERS).tolist() == [*range(20), -1]
+        db.remove(3)
+        assert db.search(HEADERS).tolist() == [0, 1, 2, -1, *range(4, 20), -1]
+
+
+def test_filters_whose_build_is_stopped_are_not_open_and_an_update_changes_nothing() -> None:
+    listed = [Filter(n, tuple(ranges), Action.ALLOW) for n, ranges in enumerate(RANGES)]
+    with interrupted():
+        Filters("hypersplit", listed)
+    with Filters("hypersplit", listed) as filters:
+        with interrupted():
+            filters.remove(3)
+        with interrupted():
+            filters.insert(Filter(30, tuple(RANGES[0]), Action.DENY))
+        assert filters.classify(HEADERS).priorities.tolist() == [*range(20), -1]
