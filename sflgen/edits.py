@@ -14,6 +14,7 @@ import enum
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from hitables.emit.text import rule_text
 from hitables.errors import ParseError
@@ -23,6 +24,8 @@ from hitables.ir.rule import Match, Role, Rule, Test
 from hitables.parse import iptables
 from hitables.parse.lines import quote, split, unquote
 from hitables.rule_lines import lines_of
+
+T = TypeVar("T")
 
 
 class Op(enum.Enum):
@@ -153,26 +156,66 @@ def replaceable(program: Program, edits: Sequence[Edit]) -> tuple[list[Edit], li
     places: list[int] = []
     rows: dict[tuple[str, str], list[bool]] = {}  # by chain that is edited: whether each row is new
     for edit in edits:
-        chain_id = edit.table, edit.chain
-        if chain_id not in rows:
-            table = next((each for each in program if each.name == edit.table), None)
-            there = table[edit.chain].rules if table is not None and edit.chain in table else ()
-            rows[chain_id] = [False] * len(there)
-        new = rows[chain_id]
+        new = _rows_of(rows, program, edit, False)
         if edit.op is Op.REPLACE and new[edit.at]:
             found.append(Edit(Op.DELETE, edit.table, edit.chain, edit.at))
             edit = replace(edit, op=Op.INSERT)
         elif edit.op is Op.REPLACE:
             new[edit.at] = True
-        elif edit.op in (Op.NEW, Op.FLUSH, Op.REMOVE):
-            new.clear()
-        elif edit.op is Op.DELETE:
-            del new[edit.at]
-        elif edit.op is not Op.POLICY:
-            new.insert(len(new) if edit.op is Op.APPEND else edit.at, True)
+        else:
+            _follow(new, edit, True)
         places.append(len(found))
         found.append(edit)
     return found, places
+
+
+def without_passing(program: Program, edits: Sequence[Edit]) -> tuple[list[Edit], list[int | None]]:
+    """*edits* of *program* without the rows that they insert and delete again; and where each is in them, if
+    it still is.  No row may be replaced that they insert (`replaceable`).
+
+    iptables-nft-restore leaves out a row that the same text deletes, and the kernel then refuses the rows
+    that were inserted in front of it.
+    """
+    passing: set[int] = set()
+    inserted: dict[tuple[str, str], list[int]] = {}  # by chain: the edit that inserted each row, or -1
+    for number, edit in enumerate(edits):
+        by = _rows_of(inserted, program, edit, -1)
+        if edit.op is Op.DELETE and by[edit.at] >= 0:
+            passing |= {by[edit.at], number}
+        _follow(by, edit, number)
+    if not passing:
+        return list(edits), list(range(len(edits)))
+    found: list[Edit] = []
+    places: list[int | None] = []
+    staying: dict[tuple[str, str], list[bool]] = {}  # by chain: whether each row is not one of these
+    for number, edit in enumerate(edits):
+        stays = _rows_of(staying, program, edit, True)
+        at = sum(stays[: edit.at])
+        _follow(stays, edit, number not in passing)
+        places.append(None if number in passing else len(found))
+        if number not in passing:
+            found.append(replace(edit, at=at))
+    return found, places
+
+
+def _rows_of(rows: dict[tuple[str, str], list[T]], program: Program, edit: Edit, value: T) -> list[T]:
+    """The list of *rows* for the chain of *edit*: at first *value* for each of its rules in *program*."""
+    chain_id = edit.table, edit.chain
+    if chain_id not in rows:
+        table = next((each for each in program if each.name == edit.table), None)
+        there = table[edit.chain].rules if table is not None and edit.chain in table else ()
+        rows[chain_id] = [value] * len(there)
+    return rows[chain_id]
+
+
+def _follow(rows: list[T], edit: Edit, value: T) -> None:
+    """Insert *value* into the *rows* of a chain, or delete from them, as *edit* does with rules."""
+    if edit.op in (Op.NEW, Op.FLUSH, Op.REMOVE):
+        rows.clear()
+    elif edit.op is Op.DELETE:
+        del rows[edit.at]
+    elif edit.op in (Op.APPEND, Op.INSERT):
+        rows.insert(len(rows) if edit.op is Op.APPEND else edit.at, value)
 
 
 # Edits printed, and read again.

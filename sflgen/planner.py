@@ -28,7 +28,7 @@ from hitables.ir.rule import Kind, Rule
 from hitables.parse.iptables import read
 
 from .deciding import relying
-from .edits import Count, Edit, Op, apply, jumps_to, replaceable
+from .edits import Count, Edit, Op, apply, jumps_to, replaceable, without_passing
 from .edits import text as text_of
 from .entries import is_crowded
 from .given_counts import given_counts
@@ -91,16 +91,23 @@ def merged(plans: Sequence[Plan]) -> Plan:
         for start, each in zip(starts, plans, strict=False)
         for number, count in each.counts.items()
     }
-    loadable, places = _replaceable(plans[0].before, edits)
-    counts = {places[number]: count for number, count in counts.items()}
-    return Plan(plans[0].before, plans[-1].after, updates, tuple(loadable), chosen, hot=hot, counts=counts)
+    before, after = plans[0].before, plans[-1].after
+    loadable, places = _loadable(before, edits)
+    placed = {place: count for number, count in counts.items() if (place := places[number]) is not None}
+    if len(placed) < len(counts):  # a row with a count has made way for another one
+        placed = given_counts(after, updates, loadable)
+    return Plan(before, after, updates, tuple(loadable), chosen, hot=hot, counts=placed)
 
 
-def _replaceable(before: State, edits: Sequence[Edit]) -> tuple[Sequence[Edit], Sequence[int]]:
-    """As `replaceable`; few patches replace a row at all."""
-    if any(edit.op is Op.REPLACE for edit in edits):
-        return replaceable(before.loaded, edits)
-    return edits, range(len(edits))
+def _loadable(before: State, edits: Sequence[Edit]) -> tuple[Sequence[Edit], Sequence[int | None]]:
+    """Edits with the same effect that iptables-nft-restore takes; and where each of *edits* is in them, if it
+    still is.
+    """
+    there: Sequence[int] = range(len(edits))
+    if any(edit.op is Op.REPLACE for edit in edits):  # few patches replace a row at all
+        edits, there = replaceable(before.loaded, edits)
+    found, places = without_passing(before.loaded, edits)
+    return found, [places[place] for place in there]
 
 
 def plan_unproved(
@@ -220,7 +227,7 @@ class Planner:
             cache=plan.cache,
             version=plan.state.version + 1,
         )
-        edits, chosen = tuple(_replaceable(plan.state, plan.edits)[0]), tuple(plan.chosen)
+        edits, chosen = tuple(_loadable(plan.state, plan.edits)[0]), tuple(plan.chosen)
         hot, counts = tuple(plan.hot), given_counts(after, updates, edits)
         return Plan(plan.state, after, tuple(updates), edits, chosen, plan.deleted_in_place, hot, counts)
 

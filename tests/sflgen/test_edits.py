@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 import hitables
 from hitables.errors import ParseError
+from hitables.ir.program import Program
 from sflgen import lcs
 from sflgen.commands import read_commands
-from sflgen.edits import Op, apply, replaceable, rule_key, text
+from sflgen.edits import Edit, Op, apply, replaceable, rule_key, text, without_passing
 from sflgen.lcs import by_bits, by_pairs, gaps
 from sflgen.least_edits import sync, with_others
 
@@ -202,10 +203,8 @@ def test_positions_may_begin_with_zeros() -> None:
     assert [edit.at for edit in read_commands("-D INPUT 0001", hitables.read(RULES))] == [0]
 
 
-@given(seed=st.integers(0, 2**32), commands=st.integers(1, 12))
-def test_no_row_is_replaced_that_the_same_edits_insert(seed: int, commands: int) -> None:
-    """iptables-nft-restore crashes there; the result is the same."""
-    rng = random.Random(seed)
+def random_edits(rng: random.Random, commands: int) -> tuple[Program, list[Edit], Program]:
+    """A program, edits of one of its chains, and what they lead to."""
     before = hitables.read("*filter\n:INPUT ACCEPT\n-A INPUT -s 10.0.0.1 -j DROP\n-A INPUT -j LOG\nCOMMIT\n")
     program, edits = before, []
     for number in range(commands):
@@ -221,6 +220,13 @@ def test_no_row_is_replaced_that_the_same_edits_insert(seed: int, commands: int)
             continue
         edits += (more := read_commands(word + rule, program))
         program = apply(program, more)
+    return before, edits, program
+
+
+@given(seed=st.integers(0, 2**32), commands=st.integers(1, 12))
+def test_no_row_is_replaced_that_the_same_edits_insert(seed: int, commands: int) -> None:
+    """iptables-nft-restore crashes there; the result is the same."""
+    before, edits, program = random_edits(random.Random(seed), commands)
     loadable, places = replaceable(before, edits)
     assert hitables.write(apply(before, loadable)) == hitables.write(program)
     assert all(loadable[place].rule == edit.rule for place, edit in zip(places, edits, strict=True))
@@ -235,6 +241,26 @@ def test_no_row_is_replaced_that_the_same_edits_insert(seed: int, commands: int)
             new[edit.at] = True
         else:
             new.insert(len(new) if edit.op is Op.APPEND else edit.at, True)
+
+
+@given(seed=st.integers(0, 2**32), commands=st.integers(1, 12))
+def test_no_row_is_deleted_that_the_same_edits_insert(seed: int, commands: int) -> None:
+    """The kernel refuses rows in front of it; the result is the same."""
+    before, edits, program = random_edits(random.Random(seed), commands)
+    edits = replaceable(before, edits)[0]
+    loadable, places = without_passing(before, edits)
+    assert hitables.write(apply(before, loadable)) == hitables.write(program)
+    assert [place for place in places if place is not None] == list(range(len(loadable)))
+    for place, edit in zip(places, edits, strict=True):
+        assert place is None or (loadable[place].op, loadable[place].rule) == (edit.op, edit.rule)
+    inserted = [False] * 2
+    for edit in loadable:
+        if edit.op is Op.FLUSH:
+            inserted.clear()
+        elif edit.op is Op.DELETE:
+            assert not inserted.pop(edit.at)
+        elif edit.op is not Op.REPLACE:
+            inserted.insert(len(inserted) if edit.op is Op.APPEND else edit.at, True)
 
 
 @pytest.mark.parametrize("name", ['"U9 ACCEPT"', "-x", "!x", "a" * 29, "ACCEPT"])

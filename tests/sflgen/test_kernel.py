@@ -158,6 +158,31 @@ def test_counters_stay_when_the_kernel_refuses_the_second_table_of_a_patch(
     assert after == [before, before] and any(line.startswith("[40:3900]") for line in before)
 
 
+def in_one_batch(folder: str, backend: str, program: str, commands: str) -> list[str]:
+    """The chain "users" in the kernel after *commands*; the kernel is as the state says."""
+    from hitables.kernel.namespace import run
+
+    run([f"iptables-{backend}-restore"], program)
+    run([forked(), "init", "--live", "--backend", backend, "--state", folder])
+    run([forked(), "apply-commands", "--live", "--state", folder, "-"], commands)
+    run([forked(), "status", "--live", "--state", folder])
+    return run([f"iptables-{backend}", "-S", "users"]).splitlines()
+
+
+@pytest.mark.needs_kernel
+@both
+def test_a_tree_may_begin_in_the_middle_of_a_batch(backend: str, tmp_path: Path) -> None:
+    """It takes the places of rules that the same batch appended."""
+    commands = "".join(
+        f"-A users -s 10.0.{n}.0/24 -p tcp -m tcp --dport {n + 1} -j DROP\n" for n in range(250)
+    )
+    program = "*filter\n:INPUT ACCEPT [0:0]\n:users - [0:0]\n-A INPUT -j users\nCOMMIT\n"
+    forked()
+    with Namespace() as namespace:
+        rules = namespace.call(in_one_batch, str(tmp_path / "st"), backend, program, commands)
+    assert 10 < len(rules) < 125 and any("-g sf" in rule for rule in rules)
+
+
 MISPRINTED = {
     "nft": "-A INPUT -s 10.9.1.1 -p udp -m udp --dport 5 -m udp --sport 6 -j DROP",
     "legacy": "-A INPUT -s 10.9.1.1 -p tcp ! --dport 0:65535 -j DROP",
