@@ -17,6 +17,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack
 
+from . import signatures
 from .errors import InvalidOption, UnknownName
 from .ir.choices import Equivalence, Malformed, backend_choice, backends_of, choose
 from .ir.fields import Family
@@ -25,12 +26,6 @@ from .ir.packet import Backend, Packet
 from .ir.program import Program
 
 if TYPE_CHECKING:
-    from .compare import Comparison
-    from .compiler.pipeline import Output
-    from .costs.profile import Costs
-    from .ir.semantics import Walk
-    from .verify.diff import Changes
-    from .verify.lint import Lint
     from .verify.question import Question
 
 Rules: TypeAlias = str | Program
@@ -133,7 +128,7 @@ class CompileOptions(TypedDict, total=False):
     equivalence: Equivalence | str
     tables: Names
     chains: Names
-    costs: Costs | str | None
+    costs: signatures.Costs | str | None
     hot: int
     uniform: bool
     leave: Names
@@ -148,7 +143,7 @@ def compile(
     max_memory: int | None = None,
     progress: Progress = _ignore,
     **options: Unpack[CompileOptions],
-) -> Output:
+) -> signatures.Output:
     """Compile *rules* and prove the result equal to them; `CompileOptions` lists the options.
 
     *timeout* (seconds) and *max_memory* (bytes) bound the proof: OutOfBudget when they end it.
@@ -166,7 +161,7 @@ def compile_unproved(
     name: str = "-",
     progress: Progress = _ignore,
     **options: Unpack[CompileOptions],
-) -> Output:
+) -> signatures.Output:
     """Compile *rules* without a proof; the first line of the output then contains "NOT PROVED"."""
     return _compiled(rules, family, name, options, False, None, None, progress)
 
@@ -180,7 +175,7 @@ def _compiled(
     timeout: float | None,
     max_memory: int | None,
     progress: Progress,
-) -> Output:
+) -> signatures.Output:
     from .analyse.weights import counted
     from .compiler.options import LEAF_SIZE, PAPER_CHOICES, Options, check_paper_choice
     from .compiler.pipeline import compile_program, compile_text
@@ -268,7 +263,7 @@ def check(
     family: IPVersion | None = None,
     names: tuple[str, str] = ("before", "after"),
     progress: Progress = _ignore,
-) -> Comparison:
+) -> signatures.Comparison:
     """Prove that two rule sets treat every packet alike, or find packets that they do not.
 
     engine         "exact": a proof; "diagrams": another proof, slower; "sample": drawn packets, no proof
@@ -320,7 +315,7 @@ def diff(
     family: IPVersion | None = None,
     names: tuple[str, str] = ("before", "after"),
     progress: Progress = _ignore,
-) -> Changes:
+) -> signatures.Changes:
     """All packets that two rule sets treat differently, as regions of headers, the largest first.
 
     The result is complete unless its *complete* is False.  *leave* and errors are those of `check`.
@@ -348,7 +343,7 @@ def lint(
     family: IPVersion | None = None,
     name: str = "-",
     progress: Progress = _ignore,
-) -> Lint:
+) -> signatures.Lint:
     """Rules that never match or change nothing, and chains that are empty or unreachable.
 
     All rules that the result names may be removed together.  *leave*: chains that other programs manage (as
@@ -372,7 +367,7 @@ def trace(
     backend: Backend | str = "legacy",
     family: IPVersion | None = None,
     name: str = "-",
-) -> Walk:
+) -> signatures.Walk:
     """Send *packet* into a chain: its verdict, its effects, and every rule that it reads (ir.semantics).
 
     At the end of a chain whose policy is `-` the verdict is verify.question.KERNEL_POLICY.
@@ -417,7 +412,7 @@ def stats(
     rules: Rules,
     *,
     backend: Backend | str = "legacy",
-    costs: Costs | str | None = None,
+    costs: signatures.Costs | str | None = None,
     family: IPVersion | None = None,
     name: str = "-",
 ) -> dict[str, Any]:
@@ -463,7 +458,7 @@ def _check_numbers(options: CompileOptions) -> None:
             raise InvalidOption(f"{name} is a number, not {value!r}")
 
 
-def _costs(costs: Costs | str | None) -> Costs | None:
+def _costs(costs: signatures.Costs | str | None) -> signatures.Costs | None:
     from .costs import profile
 
     if isinstance(costs, str):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .commands import read_commands
     from .edits import Edit
+    from .folders import create, open
     from .hot_rules import hot, hot_unproved
     from .least_edits import sync
     from .planner import Plan, fold_unproved, plan_unproved, start_unproved
@@ -36,29 +37,11 @@ __all__ = [
 # No name is that of a module of the package, which would replace it.
 _MODULE_OF = {
     "Edit": "edits", "Plan": "planner", "Settings": "settings", "State": "state", "Store": "store",
-    "Strategy": "settings", "fold": "proof", "fold_unproved": "planner",
-    "hot": "hot_rules", "hot_unproved": "hot_rules", "plan": "proof",
+    "Strategy": "settings", "create": "folders", "fold": "proof", "fold_unproved": "planner",
+    "hot": "hot_rules", "hot_unproved": "hot_rules", "open": "folders", "plan": "proof",
     "plan_unproved": "planner", "prove": "proof", "prove_plan": "proof", "read_commands": "commands",
     "start": "proof", "start_unproved": "planner", "sync": "least_edits", "verify": "proof",
 }  # fmt: skip
-
-
-def open(folder: str) -> Store:
-    """The state directory *folder*, locked until the store is closed."""
-    from pathlib import Path
-
-    from .store import Store
-
-    return Store.open(Path(folder))
-
-
-def create(folder: str, state: State) -> Store:
-    """A new state directory that holds *state*, locked until the store is closed."""
-    from pathlib import Path
-
-    from .store import Store
-
-    return Store.create(Path(folder), state)
 
 
 def __getattr__(name: str) -> Any:

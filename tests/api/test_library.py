@@ -14,6 +14,8 @@ import pkgutil
 import re
 import subprocess
 import sys
+import typing
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +27,7 @@ from support.hitables_command import run
 
 import hitables
 import sflgen
-from hitables import api, errors
+from hitables import api, engine, errors
 from hitables.cli.main import main
 from hitables.compare import ENGINES
 
@@ -54,6 +56,26 @@ PACKET = "src=10.1.2.3 dst=10.1.4.10 proto=tcp sport=1024 dport=80"
 def test_every_public_name_is_documented() -> None:
     documented = set(re.findall(r"`(?:hitables\.)?(\w+)", PAGE))
     assert set(hitables.__all__) <= documented, set(hitables.__all__) - documented
+
+
+def annotated(named: object) -> Iterator[Any]:
+    """A public class or function, and the public methods and properties of the class."""
+    if inspect.isclass(named) or inspect.isfunction(named):
+        yield named
+    for name, member in vars(named).items() if inspect.isclass(named) else ():
+        of_class = getattr(member, "__func__", None) or getattr(member, "fget", None)
+        function = of_class or getattr(member, "func", member)  # of a cached property
+        if inspect.isfunction(function) and (name == "__init__" or not name.startswith("_")):
+            yield function
+
+
+@pytest.mark.parametrize("package", [hitables, sflgen, engine], ids=lambda each: str(each.__name__))
+def test_the_types_of_every_public_name_can_be_looked_up(package: ModuleType) -> None:
+    """By typing.get_type_hints, as tools do that call functions by their signatures."""
+    of_all = [each for name in package.__all__ for each in annotated(getattr(package, name))]
+    assert len(of_all) > len(package.__all__) and all(
+        typing.get_type_hints(each) is not None for each in of_all
+    )
 
 
 def test_every_public_name_exists_and_no_other_name_does() -> None:
