@@ -4,9 +4,9 @@ The process starts from the state of that moment.  When its trees are grown and 
 updates that came meanwhile over them, until few are left.  Then one patch leads from the loaded rule set
 to the new trees.  Rules with memory keep their shared chains in the kernel.
 
-*Staged* trees get new chains.  These are handed out in pieces, to be loaded while the old trees are in
-use and take updates; the last patch only leads packets to the new trees, and the old trees are removed
-in pieces, too.  No packet reaches a staged chain.
+*Staged* trees get new chains.  These, and the updates over them, are handed out in pieces, to be loaded
+while the old trees are in use and take updates; the last patch leads packets to the new trees, and the old
+trees are removed in pieces, too.  No packet reaches a staged chain.
 
 Invariant: the state after a fold has the master list of the state that it replaces, and the law of
 state.py holds for it.  The caller is session.py, in one thread.
@@ -36,7 +36,7 @@ from .chain_names import Names
 from .edits import Edit, Op, apply, jumps_to
 from .layout import ChainId, ChainLayout, EntryChain, fixed_chains, unreachable_chains
 from .least_edits import sync
-from .planner import Plan, fold_unproved
+from .planner import Plan, fold_unproved, loadable_edits
 from .proof import planner, prove
 from .settings import Strategy
 from .state import State
@@ -61,7 +61,7 @@ class Stale(HitablesError):
 
 @dataclass(frozen=True)
 class _StagedPiece:
-    """Edits that load chains which no rule enters yet."""
+    """Edits of chains which no rule of other chains enters yet."""
 
     edits: Piece
 
@@ -136,18 +136,23 @@ class BackgroundFold:
         fold = fold_unproved(start, self.chains, staged=self.staged)
         if proving:
             prove(fold.after)
-        pieces, edits = _split_off_new_chains(fold) if self.staged else ([], list(fold.edits))
-        for piece in pieces:
-            send(connection, _StagedPiece(piece))
+        staging = _Staging(self.state.settings.prefix)
+        edits = list(fold.edits)
+        if self.staged:
+            edits.sort(key=lambda edit: edit.op is not Op.NEW)  # a rule may jump to a chain of a later piece
+            edits = staging.split(edits, connection)
         state, count = fold.after, 0
         while True:
             send(connection, _UpdateRequest())
             batches, is_last = receive(connection)
+            planned: list[Edit] = []
             for updates in batches:
                 plan = _plan_over(state, updates, proving)
-                edits += plan.edits
+                planned += plan.edits
                 state, count = plan.after, count + 1
+            edits += staging.split(planned, connection) if self.staged else planned
             if is_last:
+                edits = [*staging.rest, *edits]
                 layouts, entry_chains = tuple(state.layouts.items()), tuple(state.entry_chains.items())
                 return _Result(tuple(edits), layouts, entry_chains, fold.chosen, count)
 
@@ -249,7 +254,8 @@ class BackgroundFold:
 def piece_plan(state: State, piece: Piece) -> Plan:
     """A plan that loads or removes chains which no packet reaches."""
     loaded = apply(state.loaded, piece)
-    return Plan(state, replace(state, loaded=loaded, version=state.version + 1), (), piece, ())
+    edits = tuple(loadable_edits(state, piece)[0])
+    return Plan(state, replace(state, loaded=loaded, version=state.version + 1), (), edits, ())
 
 
 def unreachable_pieces(state: State) -> list[Piece]:
@@ -276,14 +282,33 @@ def _in_pieces(edits: Sequence[Edit]) -> list[Piece]:
     return [tuple(piece) for piece in pieces]
 
 
-def _split_off_new_chains(fold: Plan) -> tuple[list[Piece], list[Edit]]:
-    """The edits of a fold that make new chains, in pieces; and the others."""
-    new = {(edit.table, edit.chain) for edit in fold.edits if edit.op is Op.NEW}
-    staged = [edit for edit in fold.edits if (edit.table, edit.chain) in new]
-    chains = [edit for edit in staged if edit.op is Op.NEW]
-    rules = [edit for edit in staged if edit.op is not Op.NEW]
-    others = [edit for edit in fold.edits if (edit.table, edit.chain) not in new]
-    return _in_pieces([*chains, *rules]), others
+class _Staging:
+    """The chains that the fold has made so far: all edits of these can be loaded before packets reach them.
+
+    rest  such edits, too few for a piece
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self.rest: list[Edit] = []
+        self._names = Names(prefix, ())
+        self._chains: set[ChainId] = set()
+
+    def split(self, edits: Sequence[Edit], connection: socket.socket) -> list[Edit]:
+        """Send those of *edits* that are of such chains, in whole pieces; the edits of other chains.
+
+        The names of these chains are of a range that no plan of the session uses meanwhile.
+        """
+        self._chains |= {
+            (edit.table, edit.chain)
+            for edit in edits
+            if edit.op is Op.NEW and self._names.is_generated(edit.chain)
+        }
+        self.rest += [edit for edit in edits if (edit.table, edit.chain) in self._chains]
+        pieces = _in_pieces(self.rest)
+        self.rest = list(pieces.pop()) if pieces else []
+        for piece in pieces:
+            send(connection, _StagedPiece(piece))
+        return [edit for edit in edits if (edit.table, edit.chain) not in self._chains]
 
 
 # New trees taken over.

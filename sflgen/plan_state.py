@@ -114,7 +114,7 @@ class PlanState:
         del self.edits[snapshot.edit_count :]
 
     def remove_unused_overlays(self, table: str) -> None:
-        """Remove the overlays that no rule enters any more: neither an entry, nor its copy in a tree of entries."""
+        """Remove the overlays that no entry enters any more, nor the copy of one in a tree of entries."""
         names = self.unused_overlays.pop(table, {})
         if not names:
             return

@@ -92,14 +92,14 @@ def merged(plans: Sequence[Plan]) -> Plan:
         for number, count in each.counts.items()
     }
     before, after = plans[0].before, plans[-1].after
-    loadable, places = _loadable(before, edits)
+    loadable, places = loadable_edits(before, edits)
     placed = {place: count for number, count in counts.items() if (place := places[number]) is not None}
     if len(placed) < len(counts):  # a row with a count has made way for another one
         placed = given_counts(after, updates, loadable)
     return Plan(before, after, updates, tuple(loadable), chosen, hot=hot, counts=placed)
 
 
-def _loadable(before: State, edits: Sequence[Edit]) -> tuple[Sequence[Edit], Sequence[int | None]]:
+def loadable_edits(before: State, edits: Sequence[Edit]) -> tuple[Sequence[Edit], Sequence[int | None]]:
     """Edits with the same effect that iptables-nft-restore takes; and where each of *edits* is in them, if it
     still is.
     """
@@ -227,7 +227,7 @@ class Planner:
             cache=plan.cache,
             version=plan.state.version + 1,
         )
-        edits, chosen = tuple(_loadable(plan.state, plan.edits)[0]), tuple(plan.chosen)
+        edits, chosen = tuple(loadable_edits(plan.state, plan.edits)[0]), tuple(plan.chosen)
         hot, counts = tuple(plan.hot), given_counts(after, updates, edits)
         return Plan(plan.state, after, tuple(updates), edits, chosen, plan.deleted_in_place, hot, counts)
 

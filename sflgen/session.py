@@ -100,6 +100,8 @@ class Session:
         self.folds.cancel()
         if self.kernel is not None:
             self.kernel.close()
+        if self.watch is not None:
+            self.watch.close()
         self.events.close()
         os.close(self.wake_reader)
         os.close(self.wake_writer)

@@ -168,7 +168,9 @@ def test_no_packet_reaches_staged_trees_until_they_are_taken_over(seed: int) -> 
     rng = random.Random(seed)
     program = hitables.read(make_text(rng, rules=60, memory=0.15))
     state = start_unproved(program, Settings("nft", min_length=3)).after
-    fold = BackgroundFold(state, list(state.layouts), proving=True, staged=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sflgen.background.PIECE", 7)
+        fold = BackgroundFold(state, list(state.layouts), proving=True, staged=True)
     while True:
         done = fold.is_done()
         plan = None
@@ -176,7 +178,6 @@ def test_no_packet_reaches_staged_trees_until_they_are_taken_over(seed: int) -> 
             plan = piece_plan(state, fold.pieces.popleft())
             assert not plan.updates
             used = {edit.chain for edit in plan.edits}
-            assert all(edit.op is Op.NEW or edit.op is Op.APPEND for edit in plan.edits)
             assert not used & reached(state), "no packet reaches a staged chain"
         elif done:
             break
@@ -210,6 +211,28 @@ def test_no_packet_reaches_staged_trees_until_they_are_taken_over(seed: int) -> 
     assert verify(state) and {c.name for t in state.loaded for c in t.chains} == reached(state)
     _, updates, _ = make_updates(rng, state.master, 1, favoured(state))
     check(plan_unproved(state, updates))
+
+
+def test_updates_over_staged_trees_are_staged_too() -> None:
+    """The last patch has few lines, however many updates came while the trees were grown."""
+    state = start_unproved(prefixes(60), Settings("nft", min_length=3)).after
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sflgen.background.PIECE", 7)
+        fold = BackgroundFold(state, [("filter", "INPUT")], proving=False, staged=True)
+    for number in range(20):
+        command = f"-I INPUT {number + 1} -s 10.{number}.5.0/24 -p tcp -j DROP"
+        plan = plan_unproved(state, read_commands(command, state.master), Strategy.GRAFT)
+        fold.note(plan)
+        state = plan.after
+    while not fold.is_done():
+        if fold.pieces:
+            state = piece_plan(state, fold.pieces.popleft()).after
+        else:
+            select.select([fold.socket], [], [], 1)
+    plan = fold.plan(state, proving=True)
+    fold.stop()
+    check(plan)
+    assert len(plan.edits) < 20, "each update has an edit of its own"
 
 
 def reached(state: State) -> set[str]:

@@ -27,7 +27,7 @@ from hitables.verify.question import Equal
 from sflgen.background import BackgroundFold, unreachable_pieces
 from sflgen.edits import rule_key
 from sflgen.kernel import Kernel, loader
-from sflgen.kernel_watch import generation
+from sflgen.kernel_watch import CommitCount, generation
 from sflgen.planner import Plan, start_unproved
 from sflgen.proof import verify
 from sflgen.restore import Restore, Silent, once
@@ -379,3 +379,21 @@ def test_a_stream_runs_with_the_garbage_collector(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("sflgen.server.over_lines", lambda *_: seen.append(gc.isenabled()))
     assert sflgen("stream", "--state", folder).exit_code == 0
     assert seen == [True]
+
+
+def counted_commits() -> list[int | None]:
+    """The count before commits, after each of two, and by another socket."""
+    commits = CommitCount()
+    counts = [commits.read()]
+    for number in range(2):
+        run(["iptables-nft", "-A", "INPUT", "-s", f"10.0.0.{number}", "-j", "DROP"])
+        counts.append(commits.read())
+    commits.close()
+    return [*counts, generation()]
+
+
+def test_one_socket_follows_the_count_of_commits() -> None:
+    with Namespace() as namespace:
+        before, first, second, other = namespace.call(counted_commits)
+    assert None not in (before, first, second, other)
+    assert before < first < second == other
