@@ -20,6 +20,7 @@ from .core.locality import RECENT_BINS, TABLES, Locality, Totals
 from .core.locality import TOPS as TOPS
 from .core.locality import WINDOW as WINDOW
 from .errors import HitablesError, InvalidOption
+from .parse.packet_stream import REASONS as REASONS
 from .parse.packet_stream import CaptureStream, TraceStream
 
 # Flows that are followed at most: some 200 MB.
@@ -27,19 +28,9 @@ FLOWS = 1 << 21
 # Intervals of the trace for which active flows are counted.
 INTERVALS = 12
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999)
-# What a capture counts as skipped, and the other counts that are reported; and how users read them.
+# What a capture counts as skipped, and the other counts that are reported.
 SKIPPED = ("not_ip", "other_family", "ports_cut", "malformed", "other_link")
 NOTED = ("later_fragments", "untimed", "shortened")
-REASONS = {
-    "not_ip": "not IP",
-    "other_family": "of the other family",
-    "ports_cut": "cut off before their ports",
-    "malformed": "malformed",
-    "other_link": "of another link type",
-    "later_fragments": "later fragments, without ports",
-    "untimed": "without a time of their own",
-    "shortened": "shortened by the capture",
-}
 
 Classify = Callable[[NDArray[np.uint32]], NDArray[np.int32]]
 

@@ -28,6 +28,7 @@ from .terminal import (
     max_memory_option,
     option,
     output_option,
+    read_packets,
     section,
     timeout_option,
     warn_of_leave,
@@ -106,9 +107,9 @@ class Weights:
             if source is None:
                 return weights.counted(program)
             chain = traffic.busiest_chain(program, self.through)
-            batch = (traffic.trace_batch if self.trace_file else traffic.pcap_batch)(source, program.family)
+            batch, named = read_packets(self.trace_file, self.pcap_file, program.family)
             read_as = Backend.LEGACY if backend == "any" else Backend(backend)
-            return traffic.from_packets(program, "filter", chain, batch, read_as, source)
+            return traffic.from_packets(program, "filter", chain, batch, read_as, named)
 
         return weigh
 

@@ -19,6 +19,7 @@ from .terminal import (
     is_json,
     option,
     output_option,
+    read_packets,
     read_program,
     section,
 )
@@ -211,12 +212,11 @@ def bench_kernel(
     chain = traffic.busiest_chain(program, chain)
     if not program.table("filter")[chain].rules:
         raise HitablesError(f"{file}: chain {chain} of table filter has no rules")
-    source = trace_file or pcap_file
-    if source is None:
+    if not trace_file and not pcap_file:
         batch = default_batch(program, chain)
     else:
-        batch = (traffic.trace_batch if trace_file else traffic.pcap_batch)(source, program.family)
-        traffic.from_packets(program, "filter", chain, batch, Backend(backend), source)
+        batch, named = read_packets(trace_file, pcap_file, program.family)
+        traffic.from_packets(program, "filter", chain, batch, Backend(backend), named)
     with progress_bar() as progress:
         result = measure(
             program,

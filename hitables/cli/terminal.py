@@ -25,7 +25,9 @@ from ..interrupts import INTERRUPTED
 from .streams import all_written, discard, open_streams, system_error
 
 if TYPE_CHECKING:
+    from ..ir.fields import Family
     from ..ir.program import Program
+    from ..simulate.batch import PacketBatch
 
 TROUBLE = 2  # the exit status of every error
 
@@ -313,6 +315,23 @@ def read_program(file: str, family: str | None) -> Any:
     warn_of_unknown(program)
     warn_of_lost(program)
     return program
+
+
+def read_packets(trace_file: str | None, pcap_file: str | None, family: Family) -> tuple[PacketBatch, str]:
+    """The packets of the trace or else of the capture, and their source; what was left out is told."""
+    from ..nouns import counted
+    from ..simulate.traffic import pcap_batch, trace_batch
+
+    if trace_file:
+        return trace_batch(trace_file, family), trace_file
+    assert pcap_file, "one of the two is given"
+    batch, losses = pcap_batch(pcap_file, family)
+    name = "standard input" if pcap_file == "-" else pcap_file
+    if losses:
+        program = click.get_current_context().find_root().command.name
+        read = counted(len(batch), "packet")
+        click.echo(f"{program}: {name}: {read} read; left out: {losses}", err=True)
+    return batch, f"{name} (left out: {losses})" if losses else name
 
 
 def warn_of_lost(program: Program) -> None:

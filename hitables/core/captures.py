@@ -31,16 +31,20 @@ class Format(enum.IntEnum):
 
 
 class Words(enum.IntEnum):
-    """Which packets are read: BOTH has IPv4 addresses as ::ffff:a.b.c.d."""
+    """Which packets are read, and what of them: PLACES says where they are in the bytes that were given.
 
+    BOTH has IPv4 addresses as ::ffff:a.b.c.d.
+    """
+
+    PLACES = lib.CAPTURE_PLACES
     IPV4 = lib.CAPTURE_IPV4
     IPV6 = lib.CAPTURE_IPV6
     BOTH = lib.CAPTURE_BOTH
 
     @property
     def words(self) -> int:
-        """Words of a header."""
-        return 5 if self is Words.IPV4 else 11
+        """Words of a header, or of a place."""
+        return {Words.PLACES: 4, Words.IPV4: 5}.get(self, 11)
 
 
 class Status(enum.IntEnum):

@@ -40,6 +40,19 @@ _FAULTS = {
     Status.BAD_INTERFACE: "the packet is of interface {fault}, which no block describes",
     Status.BAD_CLOCK: "the interface's resolution of time stamps, {fault:#x}, exceeds 64 bits",
 }
+# How users read what a capture counts.
+REASONS = {
+    "not_ip": "not IP",
+    "other_family": "of the other family",
+    "ports_cut": "cut off before their ports",
+    "fields_cut": "cut off before a field that rules read",
+    "malformed": "malformed",
+    "other_link": "of another link type",
+    "later_fragments": "later fragments, without ports",
+    "untimed": "without a time of their own",
+    "shortened": "shortened by the capture",
+}
+
 # Bytes of text; every capture has others among its first ones.
 _TEXT = bytes(range(32, 127)) + b"\t\r\n"
 _HINTS = {Status.BAD_LINK: "capture on an Ethernet or IP interface"}
@@ -90,31 +103,23 @@ class _Buffer:
             self._end += count
 
 
-class CaptureStream:
-    """The packets of a capture; *family* None: of both, with IPv4 addresses as ::ffff:a.b.c.d.
+class _Capture:
+    """A capture that is read to its end, once.
 
     incomplete  a capture that ends in mid-record is read up to there; otherwise it is an error
-    Iterating raises ParseError, with the number of the record and its first byte, after the packets before
-    it.
+    Reading raises ParseError, with the number of the record and its first byte, after the packets before it.
     """
 
     def __init__(
-        self,
-        stream: ByteStream,
-        source: str,
-        family: Family | None,
-        form: Format = Format.AUTO,
-        *,
-        incomplete: bool = False,
-        block: int = BLOCK,
+        self, stream: ByteStream, source: str, words: Words, form: Format, *, incomplete: bool, block: int
     ) -> None:
         self.source = source
-        words = {None: Words.BOTH, Family.IPV4: Words.IPV4, Family.IPV6: Words.IPV6}[family]
-        self.words = words.words
         self._stream, self._incomplete = stream, incomplete
         self._reader = CaptureReader(form, words, block)
         # Bytes of a record that the end of the file cut off.
         self.cut_off = 0
+        # Whether the file ended before its records, or its gzip data, did.
+        self.ends_early = False
 
     @property
     def counts(self) -> Counts:
@@ -125,7 +130,8 @@ class CaptureStream:
     def form(self) -> str:
         return next(name for name, form in FORMATS.items() if form == self.counts.format)
 
-    def __iter__(self) -> Iterator[PacketBlock]:
+    def _read(self) -> Iterator[tuple[int, memoryview]]:
+        """For each block, how many packets the reader holds, and the bytes that it read them from."""
         reader, buffer = self._reader, _Buffer(self._stream)
         try:
             self._fill(buffer, 0)
@@ -134,7 +140,7 @@ class CaptureStream:
                 status, used, count = reader.read(rest, len(rest))
                 buffer.consume(used)
                 if count:
-                    yield PacketBlock(reader.headers[:count], reader.times[:count], reader.lengths[:count])
+                    yield count, rest
                 if status is not Status.OK:
                     raise self._fault(status)
                 if count == len(reader.times):
@@ -154,14 +160,14 @@ class CaptureStream:
         except (EOFError, zlib.error) as error:
             if not (self._incomplete and isinstance(error, EOFError)):
                 raise self._error(f"the gzip file is damaged: {error}", self._hint()) from None
-            buffer.ended = True
+            buffer.ended = self.ends_early = True
 
     def _hint(self) -> str:
         return "" if self._incomplete else "--incomplete reads what is whole"
 
     def _end(self, rest: int) -> None:
         counts = self.counts
-        self.cut_off = rest
+        self.cut_off, self.ends_early = rest, self.ends_early or bool(rest)
         if rest and not self._incomplete:
             needed = f" of {counts.needed}" if counts.needed else ""
             raise self._error(f"the capture ends in mid-record: {rest}{needed} bytes are there", self._hint())
@@ -183,6 +189,63 @@ class CaptureStream:
         counts = self.counts
         place = f"record {counts.records + 1}, byte {counts.offset}"
         return ParseError(f"{place}: {reason}", source=self.source, hint=hint)
+
+
+class CaptureStream(_Capture):
+    """The packets of a capture; *family* None: of both, with IPv4 addresses as ::ffff:a.b.c.d."""
+
+    def __init__(
+        self,
+        stream: ByteStream,
+        source: str,
+        family: Family | None,
+        form: Format = Format.AUTO,
+        *,
+        incomplete: bool = False,
+        block: int = BLOCK,
+    ) -> None:
+        words = {None: Words.BOTH, Family.IPV4: Words.IPV4, Family.IPV6: Words.IPV6}[family]
+        self.words = words.words
+        super().__init__(stream, source, words, form, incomplete=incomplete, block=block)
+
+    def __iter__(self) -> Iterator[PacketBlock]:
+        reader = self._reader
+        for count, _ in self._read():
+            yield PacketBlock(reader.headers[:count], reader.times[:count], reader.lengths[:count])
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPacket:
+    """The IP packet of a frame, unread.
+
+    version  4 or 6, as the link layer says
+    data     the bytes that the capture has from the IP header on, with any that pad the frame
+    size     how many they are in the whole frame
+    """
+
+    version: int
+    data: bytes
+    size: int
+
+
+class FoundPackets(_Capture):
+    """The IP packets of a capture, of both families."""
+
+    def __init__(
+        self,
+        stream: ByteStream,
+        source: str,
+        form: Format = Format.AUTO,
+        *,
+        incomplete: bool = False,
+        block: int = BLOCK,
+    ) -> None:
+        super().__init__(stream, source, Words.PLACES, form, incomplete=incomplete, block=block)
+
+    def __iter__(self) -> Iterator[FoundPacket]:
+        for count, data in self._read():
+            for version, start, captured, size in self._reader.headers[:count].tolist():
+                yield FoundPacket(version, bytes(data[start : start + captured]), size)
 
 
 class TraceStream:
@@ -253,6 +316,26 @@ def open_packets(
     """
     if form not in (*FORMATS, "trace"):
         raise InvalidOption(f"unknown format {form!r}; there are {', '.join((*FORMATS, 'trace'))}")
+    stream, name, is_text = _open(path)
+    if form == "trace" or (form == "auto" and is_text):
+        if family is Family.IPV6:
+            stream.close()
+            raise Unsupported(f"{name}: traces are IPv4; there is no IPv6 packet in it")
+        return TraceStream(stream, name)
+    return CaptureStream(stream, name, family, FORMATS[form], incomplete=incomplete)
+
+
+def open_capture(path: str) -> FoundPackets:
+    """The IP packets of the capture *path* ("-": standard input), up to the last record that is whole."""
+    stream, name, is_text = _open(path)
+    if is_text:
+        stream.close()
+        raise ParseError("not a readable capture: it is text", source=name, hint="--trace reads a trace")
+    return FoundPackets(stream, name, incomplete=True)
+
+
+def _open(path: str) -> tuple[ByteStream, str, bool]:
+    """The bytes of *path*, its name, and whether it begins with text."""
     name = "standard input" if path == "-" else path
     stream = open_stream(path)
     try:
@@ -261,9 +344,4 @@ def open_packets(
         raise trouble(name, error) from None
     except (EOFError, zlib.error) as error:
         raise ParseError(f"the gzip file is damaged: {error}", source=name) from None
-    if form == "trace" or (form == "auto" and head and not head.strip(_TEXT)):
-        if family is Family.IPV6:
-            stream.close()
-            raise Unsupported(f"{name}: traces are IPv4; there is no IPv6 packet in it")
-        return TraceStream(stream, name)
-    return CaptureStream(stream, name, family, FORMATS[form], incomplete=incomplete)
+    return stream, name, bool(head) and not head.strip(_TEXT)

@@ -6,15 +6,12 @@ because their weights would all be equal without a reason.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-
 import numpy as np
 import numpy.typing as npt
 
 from hitables.analyse.weights import Packets, Weights
 
-from ..errors import FileError, HitablesError, UnknownName, Unsupported
+from ..errors import HitablesError, UnknownName, Unsupported
 from ..files import read_text
 from ..ir.fields import Family, Field
 from ..ir.packet import Backend
@@ -75,25 +72,18 @@ def trace_batch(path: str, family: Family) -> PacketBatch:
     return batch_of(parse(read_text(path), path).headers)
 
 
-def pcap_batch(path: str, family: Family, interfaces: Sequence[str] = ("", "")) -> PacketBatch:
-    """The packets of *family* in a capture; *interfaces*: by which they entered and will leave."""
-    from ..parse.pcap import parse
-    from .five_tuple import set_interface
+def pcap_batch(path: str, family: Family) -> tuple[PacketBatch, str]:
+    """The packets of *family* in a capture ("-": standard input), and what was left out ("": nothing)."""
+    from ..parse.captured_packets import count_packets
+    from ..parse.packet_stream import open_capture
 
-    try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise FileError(f"{path}: {error.strerror}") from None
-    capture = parse(data, family, path)
+    capture = count_packets(open_capture(path), family)
+    losses = capture.losses()
     if not capture.packets:
-        others = f"; {capture.others} are of the other family" if capture.others else ""
-        raise HitablesError(f"{path}: there is no IPv{int(family)} packet in the capture{others}")
+        reasons = f": {losses}" if losses else ""
+        raise HitablesError(f"{capture.source}: there is no IPv{int(family)} packet in the capture{reasons}")
     rows = np.repeat(np.arange(len(capture.packets)), capture.counts)
-    batch = PacketBatch.of(family, capture.packets).pick(rows)
-    for field, name in zip((Field.IIF, Field.OIF), interfaces, strict=True):
-        if name:
-            set_interface(batch, field, name)
-    return batch
+    return PacketBatch.of(family, capture.packets).pick(rows), losses
 
 
 def busiest_chain(program: Program, chain: str | None = None, table: str = "filter") -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hitables.cli.terminal import command, option, section
+from hitables.cli.terminal import command, option, read_packets, section
 from hitables.errors import HitablesError
 
 from .options import live_option, no_prove_option, state_section
@@ -112,11 +112,10 @@ def _weights(
     if not most:
         return Weights("", {})
     check_trees(state)
-    source = trace_file or pcap_file
-    if source is None:
+    if not trace_file and not pcap_file:
         kernel = Kernel(state.master.family, state.settings)
         return weights_by_counters(state, kernel.counters(chains_of_trees(state)))
     chain = traffic.busiest_chain(state.master, through)
-    batch = (traffic.trace_batch if trace_file else traffic.pcap_batch)(source, state.master.family)
+    batch, named = read_packets(trace_file, pcap_file, state.master.family)
     read_as = Backend.NFT if state.settings.backend == "nft" else Backend.LEGACY
-    return traffic.from_packets(state.master, "filter", chain, batch, read_as, source)
+    return traffic.from_packets(state.master, "filter", chain, batch, read_as, named)

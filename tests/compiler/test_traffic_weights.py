@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import io
+import gzip
 import random
 import re
 from pathlib import Path
 
-import dpkt
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from support.capture_bytes import Record, ethernet, ipv4, l4, pcap, records
 
 import hitables
 from hitables.analyse.weights import counted
@@ -61,7 +61,7 @@ def mean_reads(program: Program, trace: Path) -> float:
     return float(np.mean(reads))
 
 
-def run(*arguments: object, text: str = "") -> Result:
+def run(*arguments: object, text: str | bytes = "") -> Result:
     return CliRunner().invoke(main, ["compile", "--no-verify", *map(str, arguments)], input=text)
 
 
@@ -102,16 +102,34 @@ def test_the_report_names_the_source_of_the_weights(trace: Path) -> None:
     assert "rules are weighed by" not in done.stderr
 
 
+def frames() -> list[bytes]:
+    return [
+        ethernet(ipv4(l4(sport, dport), src=source, dst=target))
+        for source, target, sport, dport, _ in headers()
+    ]
+
+
 def test_a_capture_and_a_trace_of_the_same_packets_give_the_same_weights(trace: Path, tmp_path: Path) -> None:
-    file = io.BytesIO()
-    writer = dpkt.pcap.Writer(file, linktype=101)
-    for source, target, sport, dport, _ in headers():
-        udp = dpkt.udp.UDP(sport=sport, dport=dport)
-        ip = dpkt.ip.IP(src=source.to_bytes(4, "big"), dst=target.to_bytes(4, "big"), p=17, data=udp)
-        writer.writepkt(bytes(ip), ts=0)
+    capture, rules = tmp_path / "some.pcap", tmp_path / "rules"
+    capture.write_bytes(gzip.compress(pcap(records(frames(), step=1000))))
+    rules.write_text(rules_text())
+    weighed = run("--trace", trace, text=rules_text()).stdout
+    done = run("--pcap", capture, text=rules_text())
+    assert (done.stdout, done.stderr) == (weighed, "")
+    done = run("--pcap", "-", rules, text=gzip.decompress(capture.read_bytes()))
+    assert rules_of(done.stdout) == rules_of(weighed)
+
+
+def test_what_a_capture_lacks_is_named(tmp_path: Path) -> None:
     capture = tmp_path / "some.pcap"
-    capture.write_bytes(file.getvalue())
-    assert run("--pcap", capture, text=rules_text()).stdout == run("--trace", trace, text=rules_text()).stdout
+    arp = b"\2" * 12 + b"\x08\x06" + bytes(28)
+    capture.write_bytes(
+        pcap([*records([*frames(), arp], step=1000), Record(10**18, frames()[0][:36], 58)])[:-1]
+    )
+    done = run("--pcap", capture, "--summary", "-o", "/dev/null", text=rules_text())
+    lost = "left out: 1 not IP, a record in which the file ends"
+    assert f"hitables: {capture}: 3,000 packets read; {lost}" in done.stderr
+    assert f"rules are weighed by {capture} ({lost})" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,10 @@ enum capture_format {
 };
 
 /* Which packets are read, and the words of a header: source, destination (1 word each, or 4), source port,
- * destination port, protocol. */
+ * destination port, protocol; of a place: the version (4, 6), where the IP packet begins in *data*, its bytes
+ * there, and its bytes in the whole frame. */
 enum capture_family {
+    CAPTURE_PLACES = 1, /* 4 words: both families, of which nothing is read behind the link layer */
     CAPTURE_IPV4 = 4,  /* 5 words */
     CAPTURE_IPV6 = 6,  /* 11 words */
     CAPTURE_BOTH = 10, /* 11 words, IPv4 addresses as ::ffff:a.b.c.d */

@@ -99,44 +99,88 @@ static void put_header(uint32_t *word, const struct packet_header *packet, enum 
     word[2] = packet->protocol;
 }
 
-/* Count the frame; true if its header was written. */
-static bool take(struct capture *capture, const struct frame *frame, uint32_t *header, int64_t *time,
-                 uint32_t *length)
+/* Count a frame of which no packet was read. */
+static bool skip(struct capture_counts *counts, enum packet_kind kind, uint32_t link)
+{
+    switch (kind) {
+    case PACKET_IP: break;
+    case PACKET_NOT_IP: counts->not_ip++; break;
+    case PACKET_CUT: counts->ports_cut++; break;
+    case PACKET_MALFORMED: counts->malformed++; break;
+    case PACKET_OTHER_LINK:
+        if (!counts->other_link++)
+            counts->link = link;
+        break;
+    }
+    return false;
+}
+
+static bool take_header(struct capture *capture, const struct frame *frame, uint32_t *word, uint32_t *length)
 {
     struct capture_counts *counts = &capture->counts;
     struct packet_header packet;
-    counts->records++;
-    counts->shortened += frame->length > frame->captured;
-    if (!frame->untimed)
-        capture->time = frame->time;
-    switch (packet_read(frame, &packet)) {
-    case PACKET_IP: break;
-    case PACKET_NOT_IP: counts->not_ip++; return false;
-    case PACKET_CUT: counts->ports_cut++; return false;
-    case PACKET_MALFORMED: counts->malformed++; return false;
-    case PACKET_OTHER_LINK:
-        if (!counts->other_link++)
-            counts->link = frame->link;
-        return false;
-    }
+    enum packet_kind kind = packet_read(frame, &packet);
+    if (kind != PACKET_IP)
+        return skip(counts, kind, frame->link);
     if (capture->family != CAPTURE_BOTH && packet.six != (capture->family == CAPTURE_IPV6)) {
         counts->other_family++;
         return false;
     }
-    put_header(header, &packet, capture->family);
-    *time = capture->time;
+    put_header(word, &packet, capture->family);
     *length = frame->length ? frame->length : packet.length;
-    counts->packets++;
     counts->later_fragments += packet.later;
+    return true;
+}
+
+/* *data*: where places count from. */
+static bool take_place(struct capture *capture, const struct frame *frame, const uint8_t *data, uint32_t *word,
+                       uint32_t *length)
+{
+    struct packet_place place;
+    enum packet_kind kind = packet_find(frame, &place);
+    if (kind != PACKET_IP)
+        return skip(&capture->counts, kind, frame->link);
+    word[0] = place.version;
+    word[1] = (uint32_t)(place.at - data);
+    word[2] = (uint32_t)place.captured;
+    word[3] = (uint32_t)place.whole;
+    *length = frame->length;
+    return true;
+}
+
+/* Count the frame; true if its header, or its place in *data*, was written. */
+static bool take(struct capture *capture, const struct frame *frame, const uint8_t *data, uint32_t *word,
+                 int64_t *time, uint32_t *length)
+{
+    struct capture_counts *counts = &capture->counts;
+    counts->records++;
+    counts->shortened += frame->length > frame->captured;
+    if (!frame->untimed)
+        capture->time = frame->time;
+    bool taken = capture->family == CAPTURE_PLACES ? take_place(capture, frame, data, word, length)
+                                                   : take_header(capture, frame, word, length);
+    if (!taken)
+        return false;
+    *time = capture->time;
+    counts->packets++;
     counts->untimed += frame->untimed;
     return true;
+}
+
+static uint32_t words_of(enum capture_family family)
+{
+    switch (family) {
+    case CAPTURE_PLACES: return 4;
+    case CAPTURE_IPV4: return 5;
+    default: return 11;
+    }
 }
 
 enum capture_status capture_read(struct capture *capture, const uint8_t *data, size_t size, size_t *used,
                                  uint32_t *header, int64_t *time, uint32_t *length, uint32_t room,
                                  uint32_t *count)
 {
-    uint32_t words = capture->family == CAPTURE_IPV4 ? 5 : 11;
+    uint32_t words = words_of(capture->family);
     *used = 0;
     *count = 0;
     if (!capture->step && !begin(capture, data, size))
@@ -151,7 +195,8 @@ enum capture_status capture_read(struct capture *capture, const uint8_t *data, s
         if (step == STEP_MORE)
             break;
         if (step == STEP_FRAME)
-            *count += take(capture, &frame, header + (size_t)*count * words, &time[*count], &length[*count]);
+            *count += take(capture, &frame, data, header + (size_t)*count * words, &time[*count],
+                           &length[*count]);
         *used += record;
         capture->counts.offset += record;
     }

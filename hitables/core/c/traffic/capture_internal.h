@@ -72,6 +72,14 @@ struct capture {
 /* What a frame turned out to be. */
 enum packet_kind { PACKET_IP, PACKET_NOT_IP, PACKET_CUT, PACKET_MALFORMED, PACKET_OTHER_LINK };
 
+/* The IP packet in a frame.  whole: its bytes and those behind it, in the whole frame. */
+struct packet_place {
+    const uint8_t *at;
+    size_t captured;
+    uint64_t whole;
+    unsigned version; /* 4 or 6, by the link layer if it has one */
+};
+
 struct packet_header {
     bool six, later;         /* IPv6; a later fragment */
     const uint8_t *from, *to; /* addresses */
@@ -81,6 +89,7 @@ struct packet_header {
 };
 
 bool capture_link_is_read(uint32_t link);
+enum packet_kind packet_find(const struct frame *frame, struct packet_place *place);
 enum packet_kind packet_read(const struct frame *frame, struct packet_header *header);
 
 enum step capture_pcap(struct capture *, const uint8_t *, size_t, struct frame *, size_t *);

@@ -238,15 +238,30 @@ static enum packet_kind read_ipv6(struct rest *rest, uint64_t wire, struct packe
     return ports(rest, left, header);
 }
 
+static struct rest all_of(const struct frame *frame)
+{
+    return (struct rest){frame->data, frame->captured, !frame->length || frame->captured < frame->length};
+}
+
+enum packet_kind packet_find(const struct frame *frame, struct packet_place *place)
+{
+    struct rest rest = all_of(frame);
+    *place = (struct packet_place){0};
+    enum packet_kind kind = of_link(&rest, frame->link, &place->version);
+    uint64_t before = (uint64_t)(rest.at - frame->data);
+    place->at = rest.at;
+    place->captured = rest.size;
+    place->whole = frame->length > before ? frame->length - before : rest.size;
+    return kind;
+}
+
 enum packet_kind packet_read(const struct frame *frame, struct packet_header *header)
 {
-    struct rest rest = {frame->data, frame->captured, !frame->length || frame->captured < frame->length};
-    unsigned version;
+    struct packet_place place;
     *header = (struct packet_header){0};
-    enum packet_kind kind = of_link(&rest, frame->link, &version);
+    enum packet_kind kind = packet_find(frame, &place);
     if (kind != PACKET_IP)
         return kind;
-    uint64_t before = (uint64_t)(rest.at - frame->data);
-    uint64_t wire = frame->length > before ? frame->length - before : rest.size;
-    return version == 4 ? read_ipv4(&rest, wire, header) : read_ipv6(&rest, wire, header);
+    struct rest rest = {place.at, place.captured, all_of(frame).cut};
+    return place.version == 4 ? read_ipv4(&rest, place.whole, header) : read_ipv6(&rest, place.whole, header);
 }

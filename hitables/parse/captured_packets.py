@@ -1,128 +1,118 @@
-"""Captured packets (pcap and pcapng): the headers that rules read, and how often each was seen.
+"""Captured packets: the headers that rules read, and how often each was seen.
 
-The file's format is read by dpkt (`pip install "hitables[pcap]"`).  A capture contains neither the
-hook nor the connection state; here a flow is NEW until it was seen in both directions, then ESTABLISHED.
+packet_stream.py finds the IP packets in a capture; this module reads their headers as rules do, also of
+packets that end in mid-header.  A capture contains neither the hook nor the connection state; here a flow is
+NEW until it was seen in both directions, then ESTABLISHED.  No field is made up: a packet is counted and left
+out if the capture lacks a field of it that a rule may read.
 """
 
 from __future__ import annotations
 
-import io
+import enum
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import MissingLibrary, ParseError
 from ..ir.fields import ICMP, ICMPV6, PORT_PROTOCOLS, STATES, TCP, Family, Field, Fragment
 from ..ir.headers import FIELD_BYTES, TCP_OFFSET_BYTES
 from ..ir.packet import Packet
+from .packet_stream import REASONS, FoundPacket, FoundPackets
 
 _NEW, _ESTABLISHED = STATES.index("NEW"), STATES.index("ESTABLISHED")
-_ETHERTYPES = {0x0800: Family.IPV4, 0x86DD: Family.IPV6}
-_VLAN = (0x8100, 0x88A8, 0x9100)
-# Link type -> bytes before the IP header, the last two an ethertype.
-_TYPED = {1: 14, 113: 16}
-_SLL2 = 276
-# Link type -> bytes before the IP header.
-_BARE = {0: 4, 108: 4, 12: 0, 14: 0, 101: 0, 228: 0, 229: 0}
 _EXTENSIONS = (0, 43, 60, 135)  # headers with their length in the second byte
 _FRAGMENT, _AH = 44, 51
+_LARGEST = 65535  # bytes of a packet, unless it is a jumbogram
 
 
 @dataclass(frozen=True)
 class Capture:
     """The distinct packets of one family, and how often each was seen.
 
-    others  packets of the other family; unread: frames that are no IP or were cut off by the capture
+    skipped     how many packets are left out, by the reasons of REASONS
+    ends_early  the file ends before its last record does
     """
 
     family: Family
     packets: tuple[Packet, ...]
     counts: tuple[int, ...]
-    others: int = 0
-    unread: int = 0
+    skipped: Mapping[str, int]
+    ends_early: bool = False
     source: str = field(default="-", compare=False)
 
+    def losses(self) -> str:
+        """What was left out, in words; "" for nothing."""
+        lost = [f"{count:,} {REASONS[name]}" for name, count in self.skipped.items() if count]
+        return ", ".join(lost + ["a record in which the file ends"] * self.ends_early)
 
-def parse(data: bytes, family: Family, source: str = "-") -> Capture:
-    """Read a capture; ParseError if it is none, MissingLibrary without dpkt."""
+
+class _Lost(enum.Enum):
+    """Why a packet is left out: the capture lacks bytes that rules read, or no hook sees such a packet."""
+
+    CUT = "fields_cut"
+    MALFORMED = "malformed"
+
+
+def count_packets(found: FoundPackets, family: Family) -> Capture:
+    """The packets of *family* in a capture; ParseError if it cannot be read."""
     seen: Counter[tuple[Any, ...]] = Counter()
     flows: dict[tuple[Any, ...], bool] = {}  # whether both directions were seen
-    others = unread = 0
-    for link, frame in _frames(data, source):
-        packet = _network(link, frame)
-        if packet is None or (fields := _fields(*packet)) is None:
-            unread += 1
-        elif packet[0] is not family:
-            others += 1
+    lost: Counter[str] = Counter()
+    for each in found:
+        fields = _fields(each)
+        if isinstance(fields, _Lost):
+            lost[fields.value] += 1
+        elif each.version != family:
+            lost["other_family"] += 1
         else:
             seen[(*fields, _state(fields[0], flows))] += 1
     packets = tuple(_packet(family, *key) for key in seen)
-    return Capture(family, packets, tuple(seen.values()), others, unread, source)
-
-
-def _frames(data: bytes, source: str) -> Iterator[tuple[int, bytes]]:
-    try:
-        from dpkt import UnpackError
-        from dpkt.pcap import UniversalReader
-    except ImportError:
-        raise MissingLibrary(f'{source}: reading captures needs dpkt; pip install "hitables[pcap]"') from None
-    try:
-        reader = UniversalReader(io.BytesIO(data))
-        link = reader.datalink()
-        if link not in _TYPED and link not in _BARE and link != _SLL2:
-            hint = "capture on an Ethernet or IP interface"
-            raise ParseError(f"frames of link type {link} are not read", source=source, hint=hint)
-        for _, frame in reader:
-            yield link, bytes(frame)
-    except (ValueError, UnpackError, EOFError) as error:
-        reason = f"not a readable capture: {str(error) or type(error).__name__}"
-        raise ParseError(reason, source=source) from None
-
-
-def _network(link: int, frame: bytes) -> tuple[Family, bytes] | None:
-    """The IP packet in a frame."""
-    if link in _BARE:
-        packet = frame[_BARE[link] :]
-        family = {4: Family.IPV4, 6: Family.IPV6}.get(packet[0] >> 4) if packet else None
-        return (family, packet) if family else None
-    if link == _SLL2:
-        kind, packet = frame[:2], frame[20:]
-    else:
-        kind, packet = frame[_TYPED[link] - 2 : _TYPED[link]], frame[_TYPED[link] :]
-    while int.from_bytes(kind, "big") in _VLAN:
-        kind, packet = packet[2:4], packet[4:]
-    family = _ETHERTYPES.get(int.from_bytes(kind, "big"))
-    return (family, packet) if family else None
+    counts = found.counts
+    skipped = {
+        "not_ip": counts.not_ip,
+        "other_family": lost["other_family"],
+        "fields_cut": counts.ports_cut + lost["fields_cut"],
+        "malformed": counts.malformed + lost["malformed"],
+        "other_link": counts.other_link,
+    }
+    return Capture(family, packets, tuple(seen.values()), skipped, found.ends_early, found.source)
 
 
 _Fields = tuple[tuple[tuple[Field, int], ...], tuple[tuple[Field, int], ...], int, bool, bool, bool]
 
 
-def _fields(family: Family, packet: bytes) -> _Fields | None:
-    """Values, raw values, bytes of layer 4, the three malformed classes; None if the capture lacks them."""
-    v4 = family is Family.IPV4
+def _fields(found: FoundPacket) -> _Fields | _Lost:
+    """Values, raw values, bytes of layer 4, the three malformed classes."""
+    v4, packet = found.version == Family.IPV4, found.data
+    lacking = _Lost.CUT if len(packet) < found.size else _Lost.MALFORMED
+    if packet and packet[0] >> 4 != found.version:
+        return _Lost.MALFORMED
     if len(packet) < (20 if v4 else 40):
-        return None
+        return lacking
     width = 4 if v4 else 16
     start = 12 if v4 else 8
     addresses = (int.from_bytes(packet[start + at * width :][:width], "big") for at in (0, 1))
     values = dict(zip((Field.SRC, Field.DST), addresses, strict=True))
     values |= {Field.IIF: 0, Field.OIF: 0}
     if v4:
-        start_of_l4, whole = (packet[0] & 15) * 4, int.from_bytes(packet[2:4], "big")
+        # Without a length, the network card fills it in.
+        start_of_l4, whole = (packet[0] & 15) * 4, int.from_bytes(packet[2:4], "big") or found.size
         protocol: int | None = packet[9]
         word = int.from_bytes(packet[6:8], "big")
         offset, more = word & 0x1FFF, bool(word & 0x2000)
-        if not whole:  # the network card fills it in
-            whole = len(packet)
+        if not 20 <= start_of_l4 <= whole:
+            return _Lost.MALFORMED
     else:
         whole = 40 + int.from_bytes(packet[4:6], "big")
+        if whole == 40 and (packet[6] == 0 or found.size > _LARGEST):
+            whole = found.size  # a jumbogram
         start_of_l4, protocol, offset, more = _walk(packet[:whole])
-    size = max(0, whole - start_of_l4)
+        if protocol is None and not offset and len(packet) < whole:
+            return lacking  # in the extension headers
+    size = min(max(0, whole - start_of_l4), _LARGEST)
     body = packet[start_of_l4:whole]
-    if len(body) < min(size, TCP_OFFSET_BYTES + 1) or start_of_l4 < (20 if v4 else 40):
-        return None
+    if len(body) < min(size, _bytes_read(v4, protocol, offset)):
+        return lacking
     values[Field.FRAG] = int(Fragment.LATER if offset else Fragment.FIRST if more else Fragment.WHOLE)
     if protocol is not None:
         values[Field.PROTO] = protocol
@@ -144,6 +134,17 @@ def _fields(family: Family, packet: bytes) -> _Fields | None:
         length = (body[TCP_OFFSET_BYTES - 1] >> 4) * 4
         broken = length < 20 or length > size
     return tuple(values.items()), (), size, broken, False, protocol is None
+
+
+def _bytes_read(v4: bool, protocol: int | None, offset: int) -> int:
+    """How many bytes of layer 4 rules read, at most."""
+    if offset:
+        return FIELD_BYTES[Field.FLAGS] if v4 else 0
+    if protocol == TCP:
+        return FIELD_BYTES[Field.FLAGS]
+    if protocol in PORT_PROTOCOLS:
+        return FIELD_BYTES[Field.DPORT]
+    return FIELD_BYTES[Field.ICMP] if protocol == (ICMP if v4 else ICMPV6) else 0
 
 
 def _read(body: bytes, size: int) -> dict[Field, int]:
