@@ -40,7 +40,7 @@ from .resolve import Resolver
 from .rule_columns import RuleColumns
 from .rule_parts import check_chain_name
 from .set_counters import with_counted_sets
-from .text_checks import refuse_binary, too_long
+from .text_checks import refuse_binary, too_long, without_windows_ends
 
 __all__ = ["COMMANDS", "Vocabulary", "guess_family", "read"]
 
@@ -498,9 +498,8 @@ def read(
     family  None: `guess_family` decides
     known   the vocabulary of similar texts, read before
     """
+    text = without_windows_ends(text)
     refuse_binary(text, name)
-    if "\r" in text:
-        text = text.replace("\r\n", "\n").replace("\r", " ")
     reader = _Reader(family or guess_family(text, name), name, known or Vocabulary())
     # Hundreds of thousands of objects, of which none becomes garbage: the collector would walk them in vain.
     collecting = gc.isenabled()

@@ -13,7 +13,18 @@ from .lines import Fault, split, unquote
 _ENOUGH = LONGEST_WORD // 4
 
 
-_CONTROL = bytes(1 if (code < 32 and chr(code) not in "\t\n\r") or code == 127 else 0 for code in range(256))
+_CONTROL = bytes(1 if (code < 32 and chr(code) not in "\t\n") or code == 127 else 0 for code in range(256))
+
+
+def without_windows_ends(text: str) -> str:
+    """*text* with LF for CR LF, if all its lines end so.
+
+    In other texts a CR is a character of the last word, as everywhere else: iptables-restore takes it for a
+    blank nowhere.
+    """
+    if "\r" not in text or text.count("\r\n") < text.count("\n"):
+        return text
+    return text.replace("\r\n", "\n")
 
 
 def refuse_binary(text: str, name: str) -> None:
@@ -28,13 +39,14 @@ def refuse_binary(text: str, name: str) -> None:
         )
     if b"\1" not in text.encode("utf-8", "surrogateescape").translate(_CONTROL):
         return
-    bad = next(re.finditer(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", text))
+    bad = next(re.finditer(r"[\x00-\x08\x0b-\x1f\x7f]", text))
+    returns = "line ends of Windows are read where all lines have them; elsewhere remove the carriage return"
     raise ParseError(
         f"binary data: a control character {bad.group()!r}",
         source=name,
         line=text.count("\n", 0, bad.start()) + 1,
         column=bad.start() - text.rfind("\n", 0, bad.start()),
-        hint="is this iptables-save text?",
+        hint=returns if bad.group() == "\r" else "is this iptables-save text?",
     )
 
 

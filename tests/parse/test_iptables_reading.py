@@ -364,6 +364,40 @@ def test_broken_texts_are_refused(text: str, message: str) -> None:
         read(text)
 
 
+def test_line_ends_of_windows_are_read_where_all_lines_have_them() -> None:
+    text = "# one\n*filter\n:INPUT DROP [0:0]\n-A INPUT -s 10.0.0.1 -m comment --comment x -j DROP\nCOMMIT\n"
+    assert read(text.replace("\n", "\r\n")) == read(text)
+    assert read(text.replace("\n", "\r\n")[:-2]) == read(text)
+
+
+CARRIAGE_RETURNS = [
+    '-A INPUT -m comment --comment "a\rb" -j DROP',
+    "-A INPUT -s 10.0.0.1\r-j DROP",
+    "-A INPUT -j DROP -m comment --comment a\r",
+    "-A INPUT -j DROP\r",
+    ":INPUT DROP\r",
+    "\r",
+]
+
+
+@pytest.mark.parametrize("line", CARRIAGE_RETURNS)
+def test_any_other_carriage_return_is_refused(line: str) -> None:
+    with pytest.raises(ParseError, match=r"a control character '.r'; line ends of Windows") as caught:
+        read(f"*filter\n{line}\nCOMMIT\n", name="office.rules")
+    assert (caught.value.line, caught.value.column) == (2, line.index("\r") + 1)
+
+
+@pytest.mark.needs_kernel
+@pytest.mark.parametrize("backend", ["legacy", "nft"])
+@pytest.mark.parametrize("line", CARRIAGE_RETURNS)
+def test_a_carriage_return_is_a_blank_to_no_iptables(backend: str, line: str) -> None:
+    """It stays in the word, or the text is refused."""
+    script = f"iptables-{backend}-restore && iptables-{backend}-save"
+    text = f"*filter\n{line}\nCOMMIT\n".encode()
+    done = subprocess.run(["unshare", "-n", "sh", "-c", script], input=text, capture_output=True, check=False)
+    assert done.returncode or b"\r" in done.stdout
+
+
 def test_a_wrong_family_is_named() -> None:
     with pytest.raises(ParseError, match="IPv6 address in an IPv4"):
         program("-A INPUT -s ::1 -j DROP", family=Family.IPV4)
