@@ -53,7 +53,7 @@ def likeness(filters: Filter, drawn: int = 400) -> Likeness:
                 *rule.dst,
                 *rule.sport,
                 *rule.dport,
-                rule.proto or 0,
+                0 if rule.proto is None else rule.proto,
                 255 if rule.proto is None else rule.proto,
             )
             for rule in rules

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ..errors import ParseError
+from ..errors import ParseError, Unsupported
 
 if TYPE_CHECKING:
     import numpy as np
@@ -119,10 +119,16 @@ def to_text(seed: Seed) -> str:
 
 
 def learn(filters: Filter) -> Seed:
-    """The statistics of a rule set."""
+    """The statistics of a rule set; Unsupported for a rule of protocol 0, which is any protocol in a seed."""
     import numpy as np
 
     rules = filters.rules
+    zero = next((rule for rule in rules if rule.proto == 0), None)
+    if zero is not None:
+        raise Unsupported(
+            f"{filters.source}:{zero.line}: protocol 0 (0x00/0xFF): a seed cannot express that, because its "
+            "protocol 0 is any protocol; write 0x00/0x00 for any protocol, or leave the line out"
+        )
     by_protocol = Counter(rule.proto or 0 for rule in rules)
     classes: dict[int, Counter[str]] = {protocol: Counter() for protocol in by_protocol}
     flags: dict[int, Counter[Flags]] = {protocol: Counter() for protocol in by_protocol}

@@ -81,8 +81,8 @@ def to_text(filters: Filter, chain: str = "FORWARD", action: str = "ACCEPT") -> 
     """The set as iptables-save text: one rule per filter rule, in *chain* of the filter table.
 
     Wildcards are omitted, and so is the flags column: five fields, as in all publications on these sets.
-    iptables cannot express ports of a protocol without ports, or of any protocol: Unsupported names the
-    line.
+    iptables cannot express ports of a protocol without ports, or of any protocol, nor protocol 0, which it
+    takes for any: Unsupported names the line.
     """
     built_in = BUILT_IN["filter"]
     lines = ["*filter", *(f":{name} ACCEPT [0:0]" for name in built_in)]
@@ -95,6 +95,11 @@ def to_text(filters: Filter, chain: str = "FORWARD", action: str = "ACCEPT") -> 
             words.append(f"-s {_prefix_text(rule.src)}")
         if rule.dst != ANY_ADDRESS:
             words.append(f"-d {_prefix_text(rule.dst)}")
+        if rule.proto == 0:
+            raise Unsupported(
+                f"{filters.source}:{rule.line}: protocol 0 (0x00/0xFF): iptables cannot express that, "
+                f"because -p 0 is any protocol; write 0x00/0x00 for any protocol, or leave the line out"
+            )
         if rule.proto is not None:
             words.append(f"-p {PORT_MATCH.get(rule.proto, rule.proto)}")
         if rule.sport != ANY_PORT or rule.dport != ANY_PORT:

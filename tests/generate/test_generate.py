@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from hitables import engine
 from hitables.cli.main import main
-from hitables.errors import HitablesError, ParseError
+from hitables.errors import HitablesError, ParseError, Unsupported
 from hitables.generate import rules as made
 from hitables.generate import seed as seeds
 from hitables.generate import trace as traces
@@ -129,6 +129,12 @@ def test_the_commands_make_what_the_library_makes(tmp_path: Path) -> None:
 def test_a_damaged_seed_is_refused_with_its_line(old: str, new: str, message: str) -> None:
     with pytest.raises(ParseError, match=message):
         seeds.parse(OWN[0].read_text().replace(old, new), "s")
+
+
+def test_no_seed_is_learnt_of_protocol_0_which_is_any_protocol_there() -> None:
+    rule = "@0.0.0.0/0 0.0.0.0/0 0 : 65535 0 : 65535 0x00/0x00\n"
+    with pytest.raises(Unsupported, match=r"x:2: protocol 0 \(0x00/0xFF\): .* write 0x00/0x00"):
+        seeds.learn(classbench.parse(rule + rule.replace("0x00/0x00", "0x00/0xFF"), "x"))
 
 
 def test_what_cannot_be_made_is_said() -> None:

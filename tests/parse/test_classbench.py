@@ -138,6 +138,26 @@ def test_ports_without_a_protocol_that_has_them_are_refused_by_line(protocol: st
         classbench.to_text(filters)
 
 
+def test_protocol_0_is_refused_by_line_because_iptables_takes_it_for_any() -> None:
+    filters = classbench.parse(
+        f"{LINE}\n{LINE.replace('0x06', '0x00').replace('53 : 80', '0 : 65535')}\n", "fw2"
+    )
+    assert filters.rules[1].proto == 0
+    with pytest.raises(Unsupported, match=r"fw2:2: protocol 0 \(0x00/0xFF\): .* write 0x00/0x00"):
+        classbench.to_text(filters)
+
+
+@pytest.mark.needs_kernel
+@pytest.mark.parametrize("backend", ["legacy", "nft"])
+def test_protocol_0_is_any_protocol_to_iptables(backend: str) -> None:
+    rules = "*filter\n-A FORWARD -s 1.2.3.4 -p 0 -j ACCEPT\nCOMMIT\n"
+    script = f"iptables-{backend}-restore && iptables-{backend}-save"
+    done = subprocess.run(
+        ["unshare", "-n", "sh", "-c", script], input=rules, capture_output=True, text=True, check=True
+    )
+    assert "-A FORWARD -s 1.2.3.4/32 -j ACCEPT\n" in done.stdout
+
+
 @pytest.mark.needs_kernel
 @pytest.mark.parametrize("backend", ["legacy", "nft"])
 def test_a_converted_set_loads_and_is_saved_with_every_rule(backend: str) -> None:
