@@ -253,6 +253,11 @@ class _Reader:
             self.fail(0, f"there is no section -{name}")
         return self.sections[name]
 
+    def line_of(self, name: str) -> int:
+        """The first line of the section; 0 if it is empty."""
+        rows = self.rows(name)
+        return rows[0][0] if rows else 0
+
     def number(self, line: int, word: str, low: float = 0, high: float = 2**32) -> float:
         try:
             value = float(word)
@@ -291,11 +296,11 @@ class _Reader:
             protocol = self.whole(line, words[0], 255)
             protocols[protocol] = self.number(line, words[1], high=1)
             shares = (self.number(line, word, high=1) for word in words[2:])
-            classes[protocol] = normal(
-                {name: share for name, share in zip(CLASSES, shares, strict=True) if share}
-            )
-        if not protocols:
-            self.fail(0, "-prots names no protocol")
+            classes[protocol] = normal(dict(zip(CLASSES, shares, strict=True)))
+            if protocols[protocol] and not classes[protocol]:
+                self.fail(line, f"the shares of the port classes of protocol {protocol} sum to 0")
+        if not normal(protocols):
+            self.fail(self.line_of("prots"), "the shares of the protocols sum to 0")
         flags = {}
         for line, words in self.sections.get("flags", []):
             values = {}
@@ -305,9 +310,16 @@ class _Reader:
                 values[self.whole(line, value, 65535), self.whole(line, mask, 65535)] = self.number(
                     line, share, high=1
                 )
+            if not normal(values):
+                self.fail(
+                    line, "the shares of the flags sum to 0; leave the line out for rules without flags"
+                )
             flags[self.whole(line, words[0], 255)] = normal(values)
+        scale = self.one("scale", 2**31)
+        if not scale:
+            self.fail(self.line_of("scale"), "-scale is the number of rules, at least 1")
         seed = Seed(
-            self.one("scale", 2**31),
+            scale,
             normal(protocols),
             classes,
             flags,
