@@ -18,6 +18,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from ..errors import ParseError, Unsupported
+from ..ir.fields import PORT_PROTOCOLS
 from ..ir.program import BUILT_IN
 from .lines import quote
 
@@ -103,20 +104,27 @@ def to_text(filters: Filter, chain: str = "FORWARD", action: str = "ACCEPT") -> 
         if rule.proto is not None:
             words.append(f"-p {PORT_MATCH.get(rule.proto, rule.proto)}")
         if rule.sport != ANY_PORT or rule.dport != ANY_PORT:
-            if rule.proto not in PORT_MATCH:
+            if rule.proto not in PORT_PROTOCOLS:
                 protocol = "any protocol" if rule.proto is None else f"protocol {rule.proto}, which has none"
                 raise Unsupported(
                     f"{filters.source}:{rule.line}: ports of {protocol}: iptables cannot express that; "
                     f"give the rule tcp (0x06/0xFF), udp (0x11/0xFF), or the ports 0 : 65535"
                 )
-            words.append(f"-m {PORT_MATCH[rule.proto]}")
-            if rule.sport != ANY_PORT:
-                words.append(f"--sport {_range_text(rule.sport)}")
-            if rule.dport != ANY_PORT:
-                words.append(f"--dport {_range_text(rule.dport)}")
+            words += _port_words(rule)
         words.append(ends)
         lines.append(" ".join(words))
     return "\n".join((*lines, "COMMIT", ""))
+
+
+def _port_words(rule: FilterRule) -> Iterator[str]:
+    """The tests of the ports: for udplite, which has no match of its own, two of -m multiport."""
+    own = PORT_MATCH.get(rule.proto or 0)
+    if own is not None:
+        yield f"-m {own}"
+    for side, ports in (("--sport", rule.sport), ("--dport", rule.dport)):
+        if ports != ANY_PORT:
+            option = side if own is not None else f"-m multiport {side}s"
+            yield f"{option} {_range_text(ports)}"
 
 
 def to_filter_text(filters: Filter) -> str:
@@ -132,7 +140,7 @@ def to_filter_text(filters: Filter) -> str:
     return "".join(lines)
 
 
-# Protocols whose ports iptables can test, by the name of the match and of the protocol.
+# Protocols with a match of their own for ports, which has their name.
 PORT_MATCH = {6: "tcp", 17: "udp", 33: "dccp", 132: "sctp"}
 
 _WORD = re.compile(r"[\w./]+")

@@ -131,6 +131,12 @@ def test_each_rule_becomes_one_iptables_rule_without_its_wildcards() -> None:
     ]
 
 
+def test_ports_of_udplite_are_tested_by_multiport() -> None:
+    rules = classbench.to_text(classbench.parse(LINE.replace("0x06", "0x88").replace("0 : 65535", "9 : 9")))
+    words = "-p 136 -m multiport --sports 9 -m multiport --dports 53:80 -j ACCEPT"
+    assert f"-A FORWARD -s 10.1.2.3/32 -d 192.168.0.0/16 {words}\n" in rules
+
+
 @pytest.mark.parametrize("protocol", ["0x00/0x00", "0x01/0xFF", "0x2F/0xFF"])
 def test_ports_without_a_protocol_that_has_them_are_refused_by_line(protocol: str) -> None:
     filters = classbench.parse(f"{LINE}\n{LINE.replace('0x06/0xFF', protocol)}\n", "fw2")
@@ -161,14 +167,16 @@ def test_protocol_0_is_any_protocol_to_iptables(backend: str) -> None:
 @pytest.mark.needs_kernel
 @pytest.mark.parametrize("backend", ["legacy", "nft"])
 def test_a_converted_set_loads_and_is_saved_with_every_rule(backend: str) -> None:
-    spans = {"0x06": "53 : 80", "0x11": "1 : 1", "0x84": "5 : 6", "0x21": "5 : 5", "0x2F": "0 : 65535"}
+    spans = {
+        "0x06": "53 : 80", "0x11": "1 : 1", "0x84": "5 : 6", "0x21": "5 : 5", "0x2F": "0 : 65535", "0x88": "7 : 9",
+    }  # fmt: skip
     text = "".join(f"{LINE}\n".replace("53 : 80", span).replace("0x06", key) for key, span in spans.items())
     rules = classbench.to_text(classbench.parse(text))
     script = f"iptables-{backend}-restore && iptables-{backend}-save"
     done = subprocess.run(
         ["unshare", "-n", "sh", "-c", script], input=rules, capture_output=True, text=True, check=True
     )
-    assert sum(line.startswith("-A FORWARD") for line in done.stdout.splitlines()) == 5
+    assert sum(line.startswith("-A FORWARD") for line in done.stdout.splitlines()) == 6
 
 
 def test_rule_numbers_are_counted_from_zero_in_every_form_of_a_trace() -> None:
