@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from ..errors import LiveError
@@ -16,6 +16,8 @@ from .namespace import Namespace, run
 
 _TOOL = {Family.IPV4: "iptables", Family.IPV6: "ip6tables"}
 _COUNTED = re.compile(r"^\s*\[\d+:\d+\]\s*-|^:\S+\s+\S+\s+\[(?!0:0\])", re.MULTILINE)
+# EMSGSIZE, in the words of the tools.
+_TOO_LONG = "Message too long"
 # Types of sets by the number of directions in a rule; each type also accepts the members of narrower types.
 _SET_TYPES = {1: "hash:net", 2: "hash:net,port", 3: "hash:ip,port,net"}
 
@@ -23,7 +25,9 @@ _SET_TYPES = {1: "hash:net", 2: "hash:net,port", 3: "hash:ip,port,net"}
 def load(text: str, family: Family, backend: Backend, namespace: Namespace, noflush: bool = False) -> None:
     """Load *text* as iptables-restore does; LiveError with the tool's message if it is refused.
 
-    Sets that the rules name are created first, empty.  Counters are loaded if *text* has any.
+    Sets that the rules name are created first, empty.  Counters are loaded if *text* has any.  Without real
+    root, iptables-nft sends no more at once than net.core.wmem_default bytes: a longer text is loaded in
+    parts one after the other, which nothing in a scratch namespace depends on.
     """
     make_ip_sets(ip_sets_named(text), family, namespace)
     command = [f"{_TOOL[family]}-{backend.value}-restore"]
@@ -33,7 +37,41 @@ def load(text: str, family: Family, backend: Backend, namespace: Namespace, nofl
         command.append("-c")
     if noflush:
         command.append("--noflush")
-    namespace.run(command, text)
+    try:
+        namespace.run(command, text)
+    except LiveError as error:
+        if backend is not Backend.NFT or _TOO_LONG not in str(error):
+            raise
+        for table in _tables(text):
+            _load_in_parts(table, command, namespace)
+
+
+def _tables(text: str) -> Iterator[list[str]]:
+    """The lines of each table, without its COMMIT."""
+    lines: list[str] = []
+    for line in lines_of(text):
+        if line == "COMMIT":
+            yield lines
+            lines = []
+        elif line and not line.startswith("#"):
+            lines.append(line)
+
+
+def _load_in_parts(table: list[str], command: list[str], namespace: Namespace) -> None:
+    """Load the lines of *table* in order, as many at a time as the socket takes."""
+    head, *left = table
+    size = max(1, len(left))
+    added = command if "--noflush" in command else [*command, "--noflush"]
+    is_first = True
+    while left or is_first:
+        try:
+            namespace.run(command if is_first else added, "\n".join([head, *left[:size], "COMMIT", ""]))
+        except LiveError as error:
+            if size == 1 or _TOO_LONG not in str(error):
+                raise
+            size = (size + 1) // 2
+        else:
+            left, is_first = left[size:], False
 
 
 def save(family: Family, backend: Backend, namespace: Namespace, counters: bool = False) -> str:

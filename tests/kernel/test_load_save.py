@@ -47,6 +47,43 @@ def test_what_is_loaded_is_what_is_saved(family: Family, backend: Backend) -> No
         assert save(family, backend, namespace).strip() == text.strip()
 
 
+def test_a_text_beyond_the_buffer_of_a_user_namespace_is_loaded_in_parts() -> None:
+    """Only real root may raise the buffer: iptables-nft sends at most net.core.wmem_default bytes at once."""
+    rules = [
+        f"-A c{at % 200} -s 10.0.{at // 250}.{at % 250}/32 -p udp -m udp --dport {at + 1}"
+        for at in range(2000)
+    ]
+    chains = "".join(f":c{at} - [0:0]\n" for at in range(200))
+    text = f"*filter\n:INPUT DROP [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n{chains}"
+    text += "-A INPUT -j c0\n" + "".join(f"{rule}\n" for rule in sorted(rules)) + "COMMIT\n"
+    text = "*nat\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -j ACCEPT\nCOMMIT\n" + text
+    done = subprocess.run(
+        ["unshare", "-Urn", sys.executable, "-c", LOAD_TWICE],
+        input=text,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for saved in done.stdout.split("end\n")[:2]:
+        assert sorted(line for line in saved.split("\n") if line[:1] in ("-", ":") and "c" in line) == sorted(
+            line for line in text.split("\n") if line[:1] in ("-", ":") and "c" in line
+        )
+        assert ":INPUT DROP" in saved
+
+
+LOAD_TWICE = """
+import sys
+from hitables.ir.fields import Family
+from hitables.ir.packet import Backend
+from hitables.kernel import Namespace, load, save
+text = sys.stdin.read()
+with Namespace() as namespace:
+    for _ in range(2):
+        load(text, Family.IPV4, Backend.NFT, namespace)
+        print(save(Family.IPV4, Backend.NFT, namespace) + "end")
+"""
+
+
 @pytest.mark.parametrize(("family", "backend"), EVERYWHERE)
 def test_counters_survive_a_round_trip(family: Family, backend: Backend) -> None:
     text = RULES.format(net=NET[family]).replace("-A web", "[7:420] -A web")
