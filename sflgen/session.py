@@ -25,6 +25,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 from hitables.errors import HitablesError
+from hitables.rule_lines import lines_of
 
 from . import front_tree
 from .chain_names import Names
@@ -374,7 +375,7 @@ def _answer(plan: Plan) -> str:
 
 
 def _error_answer(error: HitablesError) -> str:
-    return "error " + " | ".join(str(error).splitlines()) + "\n"
+    return "error " + " | ".join(lines_of(str(error))) + "\n"
 
 
 def _can_merge(first: Plan, following: Plan | None) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -22,7 +23,7 @@ from .terminal import (
     max_memory_option,
     option,
     output_option,
-    read_program,
+    program_of,
     section,
     timeout_option,
     warn_of_leave,
@@ -86,21 +87,26 @@ def _arguments(options: dict[str, Any]) -> dict[str, Any]:
     return arguments
 
 
-def _read_programs(files: Sequence[str], family: str | None, progress: Callable[[str], None]) -> list[Any]:
-    """The rule sets of *files*, of which one at most is standard input (files.check_outputs)."""
-    programs = []
+def _read_programs(
+    files: Sequence[str], family: str | None, progress: Callable[[str], None]
+) -> tuple[list[Any], dict[str, str]]:
+    """The rule sets of *files*, and their texts; one at most is standard input (files.check_outputs)."""
+    from ..files import read_text
+
+    programs, texts = [], {}
     for file in files:
         progress(f"reading {file}")
-        programs.append(read_program(file, family))
-    return programs
+        texts[file] = read_text(file)
+        programs.append(program_of(texts[file], file, family))
+    return programs, texts
 
 
-def _give(reports: Sequence[Any], form: str, output: str) -> None:
+def _give(reports: Sequence[Any], texts: dict[str, str], form: str, output: str) -> None:
     """Write *reports* as one document, and end with their exit status."""
     from ..files import write_text
     from ..report.formats import FORMATS, status
 
-    write_text(output, FORMATS[form](reports))
+    write_text(output, FORMATS[form]([replace(report, texts=texts) for report in reports]))
     if output != "-":
         click.echo(FORMATS["text"](reports), err=True, nl=False)
     raise Differ if status(reports) == 1 else SystemExit(status(reports))
@@ -194,13 +200,13 @@ def check(
     arguments = _arguments(options) | {"engine": engine, "packets": packets, "seed": seed}
     reports = []
     with progress_bar() as progress:
-        before, *programs = _read_programs([against, *files_after], family, progress)
+        (before, *programs), texts = _read_programs([against, *files_after], family, progress)
         warn_of_leave(options["leave"], [before, *programs])
         for after in programs:
             checked = api.check(before, after, progress=progress, **arguments)
             known = _known_sources(before, after, map_file, folder)
             reports.append(report(checked, _replays(checked, progress) if replay else {}, known))
-    _give(reports, form, output)
+    _give(reports, texts, form, output)
 
 
 def _known_sources(before: Any, after: Any, map_file: str | None, folder: str | None) -> Any:
@@ -275,10 +281,10 @@ def diff(
     check_outputs({"--output": output}, {"A": before, "B": after})
     began = time.monotonic()
     with progress_bar() as progress:
-        first, second = _read_programs([before, after], family, progress)
+        (first, second), texts = _read_programs([before, after], family, progress)
         warn_of_leave(options["leave"], [first, second])
         differences = api.diff(first, second, progress=progress, **_arguments(options))
-    _give([report(differences, first, second, limit, time.monotonic() - began)], form, output)
+    _give([report(differences, first, second, limit, time.monotonic() - began)], texts, form, output)
 
 
 @command(
@@ -336,7 +342,7 @@ def lint(
     check_outputs({"--output": output}, {f"FILE {file}": file for file in files})
     reports = []
     with progress_bar() as progress:
-        programs = _read_programs(files, family, progress)
+        programs, texts = _read_programs(files, family, progress)
         warn_of_leave(leave, programs)
         for program in programs:
             began = time.monotonic()
@@ -350,4 +356,4 @@ def lint(
                 progress=progress,
             )
             reports.append(report(flaws, program, time.monotonic() - began))
-    _give(reports, form, output)
+    _give(reports, texts, form, output)

@@ -309,9 +309,15 @@ def family_of(choice: str | None) -> Any:
 def read_program(file: str, family: str | None) -> Any:
     """The rule set in *file* ("-": standard input), as --family reads it."""
     from ..files import read_text
+
+    return program_of(read_text(file), file, family)
+
+
+def program_of(text: str, file: str, family: str | None) -> Any:
+    """The rule set in *text*, that of *file*, as --family reads it."""
     from ..reader import read
 
-    program = read(read_text(file), family=family_of(family), name=file)
+    program = read(text, family=family_of(family), name=file)
     warn_of_unknown(program)
     warn_of_lost(program)
     return program

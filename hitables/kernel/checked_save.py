@@ -444,7 +444,7 @@ def native_rules(tables: set[str], family: Family) -> dict[tuple[str, int], str]
         except OSError:
             return {}
         begun: list[str] = []
-        for line in result.stdout.decode("utf-8", "replace").splitlines():
+        for line in lines_of(result.stdout.decode("utf-8", "replace")):
             rule = re.fullmatch(r"\s*(.*[^{]) # handle (\d+)", line)
             if rule:
                 kernel[table, int(rule[2])] = " ".join([*begun, rule[1]])

@@ -19,6 +19,7 @@ from ..ir.fields import PORT_PROTOCOLS, Family, Field, top
 from ..ir.packet import Backend
 from ..ir.program import Chain, Program
 from ..ir.rule import Ends, Kind, Match, Role, Rule
+from ..rule_lines import lines_of
 from .load_save import load, make_ip_sets
 from .namespace import Namespace
 
@@ -233,7 +234,7 @@ def load_optimised(program: Program, namespace: Namespace) -> str:
     tool = "iptables-restore-translate" if program.family is Family.IPV4 else "ip6tables-restore-translate"
     text = write(program)
     translated = namespace.run([tool, "-f", "/dev/stdin"], text)
-    left = [line for line in translated.splitlines() if line.startswith(("# -A", "# -t"))]
+    left = [line for line in lines_of(translated) if line.startswith(("# -A", "# -t"))]
     if left:
         raise Cannot(f"{tool} leaves out {len(left)} rules: {left[0][2:]}")
     try:
@@ -243,6 +244,6 @@ def load_optimised(program: Program, namespace: Namespace) -> str:
         namespace.run(["nft", "-o", "-f", "/dev/stdin"], listed)
     except LiveError as error:
         raise Cannot(f"nft refuses it: {str(error).splitlines()[0]}") from None
-    before = sum("counter packets" in line for line in listed.splitlines())
-    after = sum("counter packets" in line for line in namespace.run(["nft", "list", "ruleset"]).splitlines())
+    before = sum("counter packets" in line for line in lines_of(listed))
+    after = sum("counter packets" in line for line in lines_of(namespace.run(["nft", "list", "ruleset"])))
     return f"{before} rules, {after} after merging"

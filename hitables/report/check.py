@@ -19,6 +19,7 @@ from ..ir.packet_text import show_packet
 from ..ir.program import Program
 from ..ir.rule import Ends, Kind
 from ..ir.semantics import Step, Walk, evaluation
+from ..rule_lines import lines_of
 from ..verify.question import Difference, Equal, Origin, Undecided, decided_by
 from .finding import Case, Finding, PacketPath, Report, SourceLine
 
@@ -75,7 +76,7 @@ def _text(comparison: Comparison, findings: Iterable[Finding]) -> str:
     before, after = comparison.before.name, comparison.after.name
     lines = [f"{before} and {after}: {_answer(comparison)}"]
     for finding in findings:
-        lines += [*finding.text.splitlines(), ""]
+        lines += [*lines_of(finding.text), ""]
     lines += [_trouble(case.answer) for case in comparison.cases if isinstance(case.answer, Undecided)]
     equal = [case for case in comparison.cases if isinstance(case.answer, Equal)]
     if equal:
@@ -150,7 +151,7 @@ def _finding(comparison: Comparison, case: ComparedCase, replay: Replay | None, 
     origins = _origin(known[0], difference.table), _origin(known[1], difference.table)
     lines = [message, *difference.describe_ways(names, origins)]
     if replay is not None:
-        lines += replay.describe().splitlines()
+        lines += lines_of(replay.describe())
         details["kernel"] = {
             "finding": replay.finding.value,
             "reason": replay.reason,

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..emit.text import rule_text
 from ..ir.fields import Family
 from ..ir.packet import Backend
 from ..ir.program import Program
@@ -211,7 +212,7 @@ def _backend(change: Change) -> list[str]:
 def report(changes: Changes, before: Program, after: Program, limit: int | None, seconds: float) -> Report:
     """All groups as findings; the text leaves out those beyond *limit*."""
     names = before.name, after.name
-    found = findings(changes, names)
+    found = findings(changes, names, (before, after))
     cases = [
         Case(table, f"chain {chain}", 0.0, tuple(each for each in found if each.scope == (table, chain)))
         for table, chain in changes.chains
@@ -222,29 +223,51 @@ def report(changes: Changes, before: Program, after: Program, limit: int | None,
     return Report("diff", names, status, tuple(found), tuple(cases), seconds, as_json(changes, names), text)
 
 
-def findings(changes: Changes, names: tuple[str, str]) -> list[Finding]:
-    """A finding for each group of *changes* between the rule sets of these *names*."""
-    return [_finding(group, changes.family, names) for group in _groups(changes.regions)]
+def findings(
+    changes: Changes, names: tuple[str, str], programs: tuple[Program | None, Program | None] = (None, None)
+) -> list[Finding]:
+    """A finding for each group of *changes* between the rule sets of these *names*.
+
+    Without *programs*, its places have verdicts in place of rules.
+    """
+    return [_finding(group, changes.family, names, programs) for group in _groups(changes.regions)]
 
 
-def _finding(group: Group, family: Family, names: tuple[str, str]) -> Finding:
+def _finding(
+    group: Group, family: Family, names: tuple[str, str], programs: tuple[Program | None, Program | None]
+) -> Finding:
     regions = [what(change, family) for change in group.regions[:REGIONS]]
     treatment = _treatment(group)
     return Finding(
         "different-verdict" if group.changes_verdict else "different-effects",
         "warning",
         f"table {group.table}, chain {group.chain}: {regions[0]}: {treatment}",
-        (_place(names[1], group.after, "after"), _place(names[0], group.before, "before")),
+        (
+            _place(names[1], group, group.after, "after", programs[1]),
+            _place(names[0], group, group.before, "before", programs[0]),
+        ),
         group.place,
         details={"regions": regions, "headers": str(group.headers)},
         text="\n".join([*regions, treatment]),
+        marks=(
+            *(what(change, family) for change in group.regions),
+            *(effect for outcome in (group.before, group.after) for effect, _ in outcome.effects),
+        ),
     )
 
 
-def _place(name: str, outcome: RegionOutcome, role: str) -> SourceLine:
-    """The line of the rule that has the effect, else of the rule that decides."""
+def _place(name: str, group: Group, outcome: RegionOutcome, role: str, program: Program | None) -> SourceLine:
+    """The rule that has the effect, else the rule or the policy that decides."""
     line = outcome.effects[0][1] if outcome.effects else outcome.line
-    return SourceLine(name, line, outcome.verdict or "", role)
+    table = next((table for table in program or () if table.name == group.table), None)
+    if table is None or group.chain not in table:
+        return SourceLine(name, line, outcome.verdict or "", role)
+    for chain in table.chains if line else ():
+        for rule in chain.rules:
+            if rule.line == line:
+                return SourceLine(name, line, rule_text(rule._replace(counters=None), chain.name), role)
+    chain = table[group.chain]
+    return SourceLine(name, chain.line or table.line, f":{chain.name} {chain.end or '-'}", role)
 
 
 def _trouble(undecided: Undecided) -> str:

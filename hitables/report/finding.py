@@ -86,6 +86,7 @@ class Finding:
     paths    the packet's path through each file
     details  further facts, as JSON values
     text     the whole finding as several lines of text
+    marks    what tells it from others of its kind, scope and places, without the numbers of lines
     """
 
     kind: str
@@ -96,6 +97,7 @@ class Finding:
     paths: tuple[PacketPath, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
     text: str = ""
+    marks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -126,6 +128,7 @@ class Report:
     files   the rule sets compared, the one under review last
     status  the exit status
     facts   what the JSON document has besides the findings
+    texts   the texts of the files, as far as they are known
     """
 
     command: str
@@ -136,3 +139,4 @@ class Report:
     seconds: float
     facts: Mapping[str, Any]
     text: str
+    texts: Mapping[str, str] = field(default_factory=dict)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..emit.text import rule_text
 from ..ir.program import Program, Table
+from ..rule_lines import lines_of
 from ..verify.lint import EMPTY, NEVER, NOTHING, UNREACHED, Flaw, Lint
 from .finding import Case, Finding, Level, Report, SourceLine
 
@@ -29,7 +30,7 @@ def report(lint: Lint, program: Program, seconds: float) -> Report:
 
 
 def _text(lint: Lint, findings: tuple[Finding, ...], program: Program) -> str:
-    lines = [line for finding in findings for line in finding.text.splitlines()]
+    lines = [line for finding in findings for line in lines_of(finding.text)]
     if lint.undecided:
         lines.append(f"{program.name}: not all rules were checked: {lint.undecided}")
     if not findings and not lint.undecided:

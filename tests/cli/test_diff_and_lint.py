@@ -127,11 +127,56 @@ def test_sarif_fits_the_schema_of_the_standard(command: str, files: dict[str, st
     assert len(log["runs"][0]["results"]) >= 2
 
 
+def regions(command: str, *files: str) -> list[tuple[int, str, str]]:
+    """Line, snippet and fingerprint of each result."""
+    log = json.loads(run(command, "--format", "sarif", *files, status=1).stdout)
+    results = log["runs"][0]["results"]
+    places = [result["locations"][0]["physicalLocation"]["region"] for result in results]
+    prints = [result["partialFingerprints"]["hitables/v1"] for result in results]
+    return [
+        (place["startLine"], place["snippet"]["text"], each)
+        for place, each in zip(places, prints, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("command", ["diff", "lint"])
+def test_a_sarif_result_has_the_text_of_its_line_and_a_fingerprint_of_its_own(
+    command: str, tmp_path: Path
+) -> None:
+    head = "*filter\n:INPUT DROP\n:FORWARD ACCEPT [0:0]\n"
+    rules = "".join(f"-A INPUT  -s 10.0.0.{at} -j DROP\n" for at in (1, 2, 3))
+    before, after = tmp_path / "before", tmp_path / "after"
+    before.write_text(f"{head}{rules}COMMIT\n")
+    after.write_text(
+        f"{head}{rules.replace('DROP', 'ACCEPT')}COMMIT\n".replace("FORWARD ACCEPT", "FORWARD DROP")
+    )
+    files = [str(before), str(after)] if command == "diff" else [str(before)]
+    found = regions(command, *files)
+    lines = Path(files[-1]).read_text().split("\n")
+    assert len(found) >= 3 and all(text == lines[line - 1] for line, text, _ in found)
+    if command == "diff":
+        assert {line for line, _, _ in found} == {3, 4, 5, 6}  # 3: the policy
+    assert len({each for _, _, each in found}) == len(found)
+    moved = Path(files[-1])
+    moved.write_text("# a note\n" + moved.read_text())
+    assert [each for _, _, each in regions(command, *files)] == [each for _, _, each in found]
+
+
+def test_a_comment_of_any_characters_is_one_line_of_the_text_of_lint(tmp_path: Path) -> None:
+    rules = tmp_path / "rules"
+    comment = "a\x85b\u2028c\u2029d"
+    rule = f'-A INPUT -m comment --comment "{comment}" -j DROP'
+    rules.write_text(f"*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -j DROP\n{rule}\nCOMMIT\n")
+    assert f"    {rule}\n" in run("lint", str(rules), status=1).stdout
+
+
 @pytest.mark.parametrize("command", ["diff", "lint"])
 def test_junit_is_read_by_a_real_reader(command: str, files: dict[str, str], tmp_path: Path) -> None:
     suites = junitparser.JUnitXml.fromstring(report(command, "junit", files).encode())
-    assert suites.failures == 1  # one chain of three
-    assert {case.name for suite in suites for case in suite} >= {"chain INPUT"}
+    names = [case.name for suite in suites for case in suite]
+    assert suites.failures == len([name for name in names if "line" in name]) >= 2  # of one chain of three
+    assert len(set(names)) == len(names) == suites.tests
+    assert all(len(case.result) <= 1 for suite in suites for case in suite)
 
 
 @pytest.mark.parametrize(

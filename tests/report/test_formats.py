@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -142,12 +143,29 @@ def test_a_sarif_fingerprint_does_not_depend_on_line_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "uri"), [("a b#c%.rules", "a%20b%23c%25.rules"), ("/etc/ü", "file:///etc/%C3%BC")]
+    ("file", "uri"),
+    [("a b#c%.rules", "a%20b%23c%25.rules"), ("/etc/ü", "file:///etc/%C3%BC"), ("-", "stdin")],
 )
 def test_a_file_name_becomes_a_uri(file: str, uri: str) -> None:
     finding = Finding("different-verdict", "error", "m", (SourceLine(file, 2),))
     log = json.loads(FORMATS["sarif"]([Report("check", (file,), 1, (finding,), (), 0.0, {}, "")]))
     assert line_of(log["runs"][0]["results"][0]["locations"][0]) == (uri, 2)
+
+
+def test_fingerprints_of_one_run_differ_and_a_snippet_is_the_text_of_the_file() -> None:
+    same = Finding("never-matches", "warning", "m", (SourceLine("x", 2, "-A a -j DROP"),))
+    other = replace(same, marks=("tcp",))
+    texts = {"x": "*filter\r\n-A  a  -j DROP # as written\r\nCOMMIT\r\n"}
+    made = Report("lint", ("x",), 1, (same, other, same), (), 0.0, {}, "", texts)
+    results = json.loads(FORMATS["sarif"]([made]))["runs"][0]["results"]
+    assert len({result["partialFingerprints"]["hitables/v1"] for result in results}) == 3
+    for result in results:
+        region = result["locations"][0]["physicalLocation"]["region"]
+        assert region["snippet"]["text"] == "-A  a  -j DROP # as written"
+    (result,) = json.loads(FORMATS["sarif"]([replace(made, findings=(same,), texts={})]))["runs"][0][
+        "results"
+    ]
+    assert "snippet" not in result["locations"][0]["physicalLocation"]["region"]
 
 
 def test_junit_is_read_by_a_real_reader(reports: dict[str, Report], tmp_path: Path) -> None:
@@ -196,22 +214,28 @@ def test_a_suite_for_each_table() -> None:
     }
 
 
-def test_a_case_may_hold_several_findings_or_none() -> None:
-    """Other commands have such cases."""
+def test_each_finding_of_a_case_is_a_testcase_of_its_own() -> None:
+    """Readers of JUnit show the first failure of a testcase only."""
     finding = Finding(
         "different-verdict", "warning", "a message", (SourceLine("x", 0),), text="more\x00 of it"
     )
+    at_9 = replace(finding, message="another", places=(SourceLine("x", 9),))
     cases = (
-        Case("x", "one", 1.5, (finding, finding)),
+        Case("x", "one", 1.5, (finding, at_9, at_9)),
         Case("x", "two", skipped="not wanted"),
         Case("y", "three"),
     )
     suites = junitparser.JUnitXml.fromstring(
         FORMATS["junit"]([Report("lint", ("x",), 1, (finding,), cases, 2.0, {}, "")]).encode()
     )
-    one, two = next(iter(suites))
-    assert [result.message for result in one.result] == ["a message"] * 2 and one.time == 1.5
-    assert "more\ufffd of it" in one.result[0].text and two.is_skipped and suites.tests == 3
+    *found, two = next(iter(suites))
+    assert [(case.name, [each.message for each in case.result], case.time) for case in found] == [
+        ("one", ["a message"], 0.5),
+        ("one, line 9", ["another"], 0.5),
+        ("one, line 9 (2)", ["another"], 0.5),
+    ]
+    assert "more\ufffd of it" in found[0].result[0].text and two.is_skipped
+    assert (suites.tests, suites.failures, suites.skipped) == (5, 3, 1)
     with pytest.raises(ValueError, match="no kind"):
         Finding("never-heard-of", "error", "m", ())
 
