@@ -346,14 +346,18 @@ def lint(
 ) -> signatures.Lint:
     """Rules that never match or change nothing, and chains that are empty or unreachable.
 
-    All rules that the result names may be removed together.  *leave*: chains that other programs manage (as
-    of `compile`); the result does not name them, and nothing is assumed of their rules.
+    All rules that the flaws name may be removed together: of the rules for which the kernel tracks
+    connections or reassembles fragments, one remains (`Lint.kept`).  *leave*: chains that other programs
+    manage (as of `compile`); the result does not name them, and nothing is assumed of their rules.
     """
+    from .analyse.tracking import rules_that_reassemble, rules_that_track
     from .verify import lint as linter
 
     question = _question(backend, "stricter", "full", tables, chains, timeout, None)
     patterns = _patterns(leave)
-    found = linter.lint(hide(_program(rules, family, name), patterns), question, tell=progress)
+    program = hide(_program(rules, family, name), patterns)
+    one_remains = linter.OneRemains((rules_that_track(program), rules_that_reassemble(program)))
+    found = linter.lint(program, question, tell=progress, one_remains=one_remains)
     found.flaws = [flaw for flaw in found.flaws if not is_foreign(flaw.chain, patterns)]
     return found
 

@@ -12,11 +12,10 @@ from itertools import chain as row
 from operator import attrgetter
 
 from ..analyse.callgraph import check_loops
+from ..analyse.tracking import TRACKING_TARGETS, match_tracks
 from ..ir.program import Program, check_names
-from ..ir.rule import EVERYTHING, Match, Metadata, Role
 from ..parse.named_memory import FIRST
 from ..parse.set_counters import reads_counters
-from ..syntax.extensions import MATCHES, TARGETS
 from .options import Options
 from .result import ChainReport, Compiled, Fault
 from .tables import TableCompiler
@@ -76,7 +75,7 @@ def _must_stay(program: Program) -> frozenset[int]:
     rules = list(row.from_iterable(chain.rules for table in program for chain in table.chains))
     matches = list(row.from_iterable(map(attrgetter("matches"), rules)))
     distinct = dict(zip(map(id, matches), matches, strict=True))
-    tracking = {key for key, match in distinct.items() if _tracks(match)}
+    tracking = {key for key, match in distinct.items() if match_tracks(match)}
     staying = {
         key for key, match in distinct.items() if match.name and (FIRST in match.key or reads_counters(match))
     }
@@ -93,7 +92,7 @@ def _must_stay(program: Program) -> frozenset[int]:
                         kept[id(rule)] = id(rule)
                 if rule.target is None or rule.target.name not in _LOADED:
                     continue
-                if TARGETS[rule.target.name].tracks:
+                if rule.target.name in TRACKING_TARGETS:
                     kept.setdefault((table.name, rule.target.name), id(rule))
                 if rule.target.name == "RATEEST":
                     kept[id(rule)] = id(rule)
@@ -101,12 +100,4 @@ def _must_stay(program: Program) -> frozenset[int]:
 
 
 # The targets that have an effect by being loaded.
-_LOADED = {"RATEEST", *(name for name, target in TARGETS.items() if target.tracks)}
-
-
-def _tracks(match: Match) -> bool:
-    """Whether connections are tracked, or fragments put together, while a rule with this match is loaded."""
-    if match.role is Role.SPACE and not match.name:  # the options of a rule itself, such as -s
-        return False
-    reads_ct = Metadata.CT in match.reads and match.reads != EVERYTHING
-    return reads_ct or (match.name in MATCHES and MATCHES[match.name].tracks)
+_LOADED = {"RATEEST", *TRACKING_TARGETS}

@@ -11,6 +11,7 @@ from itertools import takewhile
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from ..analyse.tracking import rules_that_reassemble, rules_that_track
 from ..compare import Case as ComparedCase
 from ..compare import Comparison, Result
 from ..emit.text import rule_text
@@ -88,6 +89,7 @@ def _text(comparison: Comparison, findings: Iterable[Finding]) -> str:
             f"  {_looked_at(comparison, equal)}, engine {comparison.engine}, {comparison.seconds:.1f} s"
         )
     lines.append(f"  compared: {_compared(comparison)}")
+    lines += [f"  note: {note}" for note in _notes(comparison)]
     return "\n".join(lines) + "\n"
 
 
@@ -128,6 +130,22 @@ def _compared(comparison: Comparison) -> str:
     if question.malformed == "exact":
         return f"{what}; malformed packets too"
     return f"{what}; {comparison.after.name} may drop malformed packets"
+
+
+def _notes(comparison: Comparison) -> list[str]:
+    """What the comparison assumes and these two rule sets do not keep."""
+    before, after = comparison.before, comparison.after
+    for effect, rules_for in (
+        ("track connections and reassemble fragments", rules_that_track),
+        ("reassemble fragments", rules_that_reassemble),
+    ):
+        having = [program.name for program in (before, after) if rules_for(program)]
+        if len(having) == 1:
+            return [
+                f"only {having[0]} has rules that make the kernel {effect}; the comparison assumes the same "
+                "packets for both"
+            ]
+    return []
 
 
 def _trouble(answer: Undecided) -> str:
@@ -306,6 +324,7 @@ def _facts(comparison: Comparison) -> dict[str, Any]:
             "max_memory": question.max_memory,
         },
         "engine": engine,
+        "notes": _notes(comparison),
         "cases": [_case(case) for case in comparison.cases],
     }
 

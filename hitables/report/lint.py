@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..emit.text import rule_text
 from ..ir.program import Program, Table
 from ..rule_lines import lines_of
-from ..verify.lint import EMPTY, NEVER, NOTHING, UNREACHED, Flaw, Lint
+from ..verify.lint import EMPTY, NEVER, NOTHING, UNREACHED, Flaw, Kept, Lint
 from .finding import Case, Finding, Level, Report, SourceLine
 
 LEVELS: dict[str, Level] = {NEVER: "warning", NOTHING: "note", EMPTY: "note", UNREACHED: "note"}
@@ -24,18 +24,31 @@ def report(lint: Lint, program: Program, seconds: float) -> Report:
     if lint.undecided:
         cases.append(Case("lint", "all rules checked", trouble=lint.undecided))
     status = 1 if findings else 2 if lint.undecided else 0
-    facts = {"file": program.name, "rules": program.rule_count(), "complete": not lint.undecided}
+    facts = {
+        "file": program.name,
+        "rules": program.rule_count(),
+        "complete": not lint.undecided,
+        "notes": [_kept(kept) for kept in lint.kept],
+    }
     text = _text(lint, findings, program)
     return Report("lint", (program.name,), status, findings, tuple(cases), seconds, facts, text)
 
 
 def _text(lint: Lint, findings: tuple[Finding, ...], program: Program) -> str:
     lines = [line for finding in findings for line in lines_of(finding.text)]
+    lines += [f"{program.name}: note: {_kept(kept)}" for kept in lint.kept]
     if lint.undecided:
         lines.append(f"{program.name}: not all rules were checked: {lint.undecided}")
     if not findings and not lint.undecided:
         lines.append(f"{program.name}: no useless rules (rules checked: {program.rule_count():,})")
     return "\n".join(lines) + "\n"
+
+
+def _kept(kept: Kept) -> str:
+    return (
+        f"line {kept.line} (table {kept.table}, chain {kept.chain}) affects no verdict, but is not listed: "
+        "without it the kernel would stop tracking connections or reassembling fragments"
+    )
 
 
 def _finding(flaw: Flaw, program: Program) -> Finding:

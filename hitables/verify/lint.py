@@ -3,7 +3,8 @@
 Idea: a rule never matches when marking it changes nothing for any packet; it is needless when leaving it
 out changes nothing.  Each such rule is removed for good before the next is examined, so all of them may be
 removed together, and of two rules of which either could be removed only one is reported.  A needless rule may
-keep packets from another one with a flaw: the two are needless together (`Flaw.together`).
+keep packets from another one with a flaw: the two are needless together (`Flaw.together`).  Rules that act by
+being loaded are kept as the caller asks (`OneRemains`).
 
 Invariant: exact, as the prover is: for every packet, as every backend in question reads it.
 
@@ -15,7 +16,7 @@ Users: the command `hitables lint` and report/lint.py.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from hitables.core.prover import NONE, Alteration
@@ -57,16 +58,48 @@ class Flaw:
     together: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True)
+class Kept:
+    """A rule, or a chain with its rules, that would be a flaw if it did not act by being loaded."""
+
+    table: str
+    chain: str
+    line: int
+
+
 @dataclass
 class Lint:
     """undecided: why some rules were not examined; "" when all were."""
 
     flaws: list[Flaw] = field(default_factory=list)
     undecided: str = ""
+    kept: list[Kept] = field(default_factory=list)
 
 
-def lint(program: Program, question: Question, *, tell: Tell) -> Lint:
-    """All flaws, by table and line.  UnknownName for a table or chain that does not exist."""
+class OneRemains:
+    """Groups of rules with an effect by being loaded; one rule of each group that has any must remain."""
+
+    def __init__(self, groups: Iterable[Iterable[Rule]] = ()) -> None:
+        self._left = [{id(rule) for rule in group} for group in groups]
+        self.kept = set[Kept]()
+
+    def remove(self, rules: Iterable[Rule], place: Kept) -> bool:
+        """Whether all of *rules* may be removed with those before; if so, they are, else *place* is kept."""
+        gone = {id(rule) for rule in rules}
+        if any(group and group <= gone for group in self._left):
+            self.kept.add(place)
+            return False
+        for group in self._left:
+            group -= gone
+        return True
+
+
+def lint(program: Program, question: Question, *, tell: Tell, one_remains: OneRemains | None = None) -> Lint:
+    """All flaws, by table and line.  UnknownName for a table or chain that does not exist.
+
+    *one_remains* names the rules by those of *program*.
+    """
+    one_remains = one_remains or OneRemains()
     check_names(program, question.tables, question.chains)
     deadline = Deadline(question.timeout, question.processor)
     out = Lint()
@@ -75,10 +108,16 @@ def lint(program: Program, question: Question, *, tell: Tell) -> Lint:
             continue
         tell(f"table {table.name}")
         reach = Reachability(table)
-        flaws = [flaw for flaw in _of_calls(table, reach) if _in_question(question, flaw.chain)]
+        flaws = [
+            flaw
+            for flaw, rules in _of_calls(table, reach)
+            if _in_question(question, flaw.chain)
+            and one_remains.remove(rules, Kept(table.name, flaw.chain, flaw.line))
+        ]
         empty = {flaw.line: flaw for flaw in flaws if flaw.kind == EMPTY}
         try:
-            linter = _TableLinter(program, with_open_policies(table), reach, question, deadline)
+            opened = with_open_policies(table)
+            linter = _TableLinter(program, opened, reach, question, deadline, one_remains)
             for flaw in linter.flaws(tell):
                 if flaw.line not in empty:
                     flaws.append(flaw)
@@ -87,6 +126,7 @@ def lint(program: Program, question: Question, *, tell: Tell) -> Lint:
         except OutOfBudget as budget:
             out.undecided = f"{budget} in table {table.name}"
         out.flaws += sorted(flaws, key=lambda flaw: (flaw.line, flaw.kind))
+    out.kept = sorted(one_remains.kept, key=lambda each: each.line)
     return out
 
 
@@ -94,14 +134,14 @@ def _in_question(question: Question, chain: str) -> bool:
     return not question.chains or chain in question.chains
 
 
-def _of_calls(table: Table, reach: Reachability) -> Iterator[Flaw]:
-    """What the jumps show without the prover."""
+def _of_calls(table: Table, reach: Reachability) -> Iterator[tuple[Flaw, Sequence[Rule]]]:
+    """What the jumps show without the prover, each with the rules that go with it."""
     for chain in table.chains:
         if chain.policy is None and not reach.roots_of(chain.name) and not is_marker(chain.name):
-            yield Flaw(UNREACHED, table.name, chain.name, chain.line)
+            yield Flaw(UNREACHED, table.name, chain.name, chain.line), chain.rules
         for rule in chain.rules:
             if rule.enters is not None and not table[rule.enters].rules:
-                yield Flaw(EMPTY, table.name, chain.name, rule.line, why=rule.enters)
+                yield Flaw(EMPTY, table.name, chain.name, rule.line, why=rule.enters), (rule,)
 
 
 # ---- one table ----
@@ -111,9 +151,16 @@ class _TableLinter:
     """One table, held in a prover for each class of packets of each backend."""
 
     def __init__(
-        self, program: Program, table: Table, reach: Reachability, question: Question, deadline: Deadline
+        self,
+        program: Program,
+        table: Table,
+        reach: Reachability,
+        question: Question,
+        deadline: Deadline,
+        one_remains: OneRemains,
     ) -> None:
         self.table, self.reach, self.question = table, reach, question
+        self.one_remains = one_remains
         self.family = program.family
         self.written = written_by(table)
         self.altered = AlteredTable(table, self.family, reach, question, deadline)
@@ -142,6 +189,8 @@ class _TableLinter:
                 live.append(at)
                 continue
             if _in_question(self.question, at.chain.name):
+                if not self._may_go(at):
+                    continue
                 flaw = self._never_flaw(at)
                 yield replace(flaw, why="; ".join(filter(None, (flaw.why, remaining))))
             if not remaining:
@@ -165,6 +214,8 @@ class _TableLinter:
                 if not self._changes_nothing(at):
                     needed.append(at)
                     continue
+                if not self._may_go(at):
+                    continue
                 together = self._needed_while(at)
                 self._remove(at)
                 if at.rule.enters is not None:
@@ -173,6 +224,10 @@ class _TableLinter:
                 yield Flaw(NOTHING, self.table.name, at.chain.name, at.rule.line, lines, together=together)
             reached = self.reach.reached_from(entered)
             live = [at for at in needed if at.chain.name in reached]
+
+    def _may_go(self, at: RuleAt) -> bool:
+        """Whether the rule may be removed with those that are listed already; if not, it is kept."""
+        return self.one_remains.remove((at.rule,), Kept(self.table.name, at.chain.name, at.rule.line))
 
     # ---- altered rules ----
 

@@ -228,3 +228,18 @@ def test_rules_of_a_table_that_comes_again_are_told_of(command: list[str], lost:
     )
     path.write_text("*filter\n:INPUT ACCEPT [0:0]\nCOMMIT\n*filter\n-A INPUT -j ACCEPT\nCOMMIT\n")
     assert "comes again" not in CliRunner().invoke(main, [*command, str(path)]).stderr
+
+
+def test_lint_and_check_name_the_last_rule_for_which_connections_are_tracked(tmp_path: Path) -> None:
+    path, bare = tmp_path / "rules", tmp_path / "bare"
+    bare.write_text(TIDY)
+    path.write_text(TIDY.replace("COMMIT", "-A INPUT -j DROP\n-A INPUT -m state --state NEW -j DROP\nCOMMIT"))
+    told = run("lint", str(path), status=1).stdout
+    assert f"{path}: note: line 7 (table filter, chain INPUT) affects no verdict, but is not listed" in told
+    data = json.loads(run("lint", str(path), "--format", "json", status=1).stdout)
+    assert [finding["places"][0]["line"] for finding in data["findings"]] == [6] and len(data["notes"]) == 1
+    told = run("check", str(path), str(bare), status=0).stdout
+    assert f"note: only {path} has rules that make the kernel track connections" in told
+    data = json.loads(run("check", str(bare), str(path), "--format", "json", status=0).stdout)
+    assert data["answer"] == "equal" and f"only {path} has" in data["notes"][0]
+    assert not json.loads(run("check", str(path), str(path), "--format", "json", status=0).stdout)["notes"]

@@ -321,3 +321,26 @@ def reached(program: Program) -> set[str]:
 def enters(rule: Rule) -> str | None:
     target = rule.target
     return target.name if target is not None and target.enters else None
+
+
+TRACKED = "*filter\n:INPUT DROP\n-A INPUT -p udp --dport 53 -j ACCEPT\n-A INPUT -j DROP\n{}COMMIT\n"
+DEAD = "-A INPUT -m conntrack --ctstate {} -j DROP\n"
+
+
+@pytest.mark.parametrize(
+    ("behind", "listed", "kept"),
+    [
+        (DEAD.format("INVALID"), {4}, [5]),
+        (DEAD.format("INVALID") + DEAD.format("NEW"), {4, 5}, [6]),
+        (DEAD.format("NEW") + "-A INPUT -m state --state NEW -j DROP\n", {4, 5}, [6]),
+        ("-A INPUT -m socket -j DROP\n" + DEAD.format("NEW"), {4, 5}, [6]),  # conntrack reassembles, too
+        (":unused - [0:0]\n-A unused -m conntrack --ctstate NEW\n", {4}, [5]),
+        (DEAD.format("NEW") + "COMMIT\n*raw\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -p udp -j CT --notrack\n", {4, 5}, []),
+    ],
+)  # fmt: skip
+def test_the_last_rule_for_which_the_kernel_tracks_connections_is_not_listed(
+    behind: str, listed: set[int], kept: list[int]
+) -> None:
+    found = hitables.lint(TRACKED.format(behind))
+    assert {flaw.line for flaw in found.flaws} == listed
+    assert [each.line for each in found.kept] == kept

@@ -17,7 +17,7 @@ from hitables.ir.program import Program
 from hitables.verify.deadline import Deadline
 from hitables.verify.diff import changes
 from hitables.verify.encoding import Encoding
-from hitables.verify.lint import _TableLinter
+from hitables.verify.lint import OneRemains, _TableLinter
 from hitables.verify.question import Question
 from hitables.verify.reachability import Reachability
 
@@ -28,7 +28,7 @@ MOST = 1.3  # the exponent that four times the size may show
 
 def looked_at_by_lint(program: Program, table: str) -> int:
     chosen = program.table(table)
-    linter = _TableLinter(program, chosen, Reachability(chosen), Question(), Deadline())
+    linter = _TableLinter(program, chosen, Reachability(chosen), Question(), Deadline(), OneRemains())
     list(linter.flaws(lambda stage: None))
     return sum(each.prover.rules_looked_at for each in linter.altered.provers)
 
