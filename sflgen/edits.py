@@ -78,8 +78,12 @@ def _by_field(test: Test) -> Field:
 
 
 def _is_unconditional(match: Match) -> bool:
-    """Whether the kernel does not store the match: -s 0.0.0.0/0, -i +."""
-    return not match.name and not match.tests and match.words[-2:-1] in _OMITTED
+    """Whether the kernel does not store the match: -s 0.0.0.0/0, -i +.
+
+    An address under a mask with gaps has no tests either, but it is no SPACE: it selects packets.
+    """
+    is_open = match.role is Role.SPACE and not match.name and not match.tests
+    return is_open and match.words[-2:-1] in _OMITTED
 
 
 _OMITTED = (("-s",), ("-d",), ("-i",), ("-o",))

@@ -268,3 +268,16 @@ def test_a_chain_gets_no_name_that_iptables_refuses(name: str) -> None:
     program = hitables.read("*filter\n:INPUT ACCEPT\nCOMMIT\n")
     with pytest.raises(ParseError):
         read_commands(f"-N {name}", program)
+
+
+@pytest.mark.parametrize("mask", ["-d 0.0.0.0/0.0.0.1", "! -s 0.0.0.1/0.0.0.1"])
+def test_an_address_under_a_mask_with_gaps_is_part_of_a_rule(mask: str) -> None:
+    before, after = (
+        hitables.read(f"*filter\n:INPUT ACCEPT\n-A INPUT {match}-j DROP\n-A INPUT -j LOG\nCOMMIT\n")
+        for match in (f"{mask} ", "")
+    )
+    assert [edit.op for edit in sync(before, after)] == [Op.REPLACE]
+    assert rule_key(before.table("filter")["INPUT"].rules[0]) != rule_key(
+        after.table("filter")["INPUT"].rules[0]
+    )
+    assert sync(before, before) == []

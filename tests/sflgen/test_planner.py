@@ -225,6 +225,14 @@ def test_a_fold_edits_only_the_differences(compiled: State) -> None:
     assert fold_unproved(plan.after).edits == ()
 
 
+def test_a_fold_tells_a_rule_for_a_mask_with_gaps_from_one_for_all_packets() -> None:
+    rules = "".join(f"-A FORWARD -s 10.0.{n}.0/24 -j DROP\n" for n in range(20))
+    gaps = "-A FORWARD -d 0.0.0.0/0.0.0.1\n"
+    program = hitables.read(f"*filter\n:FORWARD ACCEPT [0:0]\n{gaps}{rules}-A FORWARD\nCOMMIT\n")
+    state = after(start_unproved(program, Settings()).after, "-I FORWARD 2").after
+    check(fold_unproved(state))
+
+
 def test_foreign_chains_are_never_changed() -> None:
     program = prefixes(60)
     others = read_commands("-N DOCKER\n-I INPUT 20 -s 10.0.0.0/9 -j DOCKER", program)
