@@ -15,30 +15,44 @@ from collections.abc import Iterable
 from .fields import Field
 from .intervals import Values
 from .program import Table
-from .rule import Match, Role, Rule, Target
+from .rule import Match, Role, Rule, Target, Test
 
-_PORTS = (Field.SPORT, Field.DPORT)
 _NAMES = {field: field.name for field in Field}  # the attribute takes longer than all the rest
-_ANY_PORT = Values(((0, 65535),))
+# The kernel stores no test of these, so it does not print --dport 0:65535 or --tcp-flags NONE NONE; the match
+# still asks for a header.
+_ANY = {
+    Field.SPORT: Values(((0, 65535),)),
+    Field.DPORT: Values(((0, 65535),)),
+    Field.FLAGS: Values(((0, 63),)),
+}
 DIGITS = 16  # hexadecimal digits of a digest: 64 bits tell rule sets apart that were not made to collide
 
 
 def meaning(rule: Rule) -> str:
     """Equal for rules that test and do the same in any spelling."""
-    tests = [_test(match) for match in rule.matches if match.name or match.tests]
+    tests = [_test(match) for match in rule.matches if _is_stored(match)]
     return " | ".join([*tests, rule.target.key if rule.target else "counts"])
+
+
+def _is_stored(match: Match) -> bool:
+    """Whether the kernel stores the match: not -s 0.0.0.0/0, but an address under a mask with gaps."""
+    return bool(match.name or match.tests) or match.role is not Role.SPACE
 
 
 def _test(match: Match) -> str:
     if match.role is not Role.SPACE or not match.tests:
         return match.key
-    # The kernel does not store --dport 0:65535; the match still asks for a header.
+    # In the order of the fields, as the kernel prints them: `--syn --dport 22` is `--dport 22 --syn`.
     tests = [
         f"{_NAMES[field]} {values.pairs}"
-        for field, values in match.tests
-        if field not in _PORTS or values != _ANY_PORT
+        for field, values in sorted(match.tests, key=_by_field)
+        if values != _ANY.get(field)
     ]
     return f"{match.name} {' '.join(tests)} {match.either} {match.native}" if tests else match.name
+
+
+def _by_field(test: Test) -> Field:
+    return test.field
 
 
 class Digests:
@@ -59,7 +73,7 @@ class Digests:
             for match in rule.matches:
                 found = known.get(id(match))
                 if found is None:
-                    text = f"{_test(match)} | " if match.name or match.tests else ""
+                    text = f"{_test(match)} | " if _is_stored(match) else ""
                     found = known[id(match)] = match, text.encode("utf-8", "surrogateescape")
                 parts.append(found[1])
             target = self._targets.get(id(rule.target))

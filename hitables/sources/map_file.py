@@ -90,7 +90,11 @@ def _checked(path: str, data: Mapping[str, Any]) -> MapFile:
     digests = Digests()
     for name, table in tables.items():
         if digests.of_table(source.table(name)) != table["digest"]:
-            raise _damaged(path, f"table {name} of its text has another digest")
+            raise _damaged(
+                path,
+                f"table {name} of its text has another digest, unless the map is of an earlier version, "
+                "whose digests depended on the order of options",
+            )
         _check_numbers(path, source.table(name), table["chains"])
     return MapFile(path, source, text, tuple(data["leave"]), tables)
 

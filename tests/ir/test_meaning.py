@@ -37,6 +37,25 @@ def test_spellings_counters_and_comment_lines_do_not_change_a_digest(same: str) 
 
 
 @pytest.mark.parametrize(
+    ("written", "printed"),
+    [
+        ("-p tcp --syn --dport 22", "-p tcp -m tcp --dport 22 --tcp-flags FIN,SYN,RST,ACK SYN"),
+        ("-p udp --dport 53 --sport 1024:65535", "-p udp -m udp --sport 1024:65535 --dport 53"),
+        (
+            "-m iprange --dst-range 10.2.0.1-10.2.0.9 ! --src-range 10.3.0.1-10.3.0.9",
+            "-m iprange ! --src-range 10.3.0.1-10.3.0.9 --dst-range 10.2.0.1-10.2.0.9",
+        ),
+        ("-p tcp --tcp-flags NONE NONE", "-p tcp -m tcp"),
+        ("-d 10.0.0.5/0.0.0.1", "-d 0.0.0.1/0.0.0.1"),
+    ],
+)
+def test_what_the_kernel_prints_has_the_digest_of_what_was_written(written: str, printed: str) -> None:
+    chain = ":INPUT DROP [0:0]\n-A INPUT {} -j ACCEPT\n"
+    assert digest(chain.format(written)) == digest(chain.format(printed))
+    assert digest(chain.format(written)) != digest(":INPUT DROP [0:0]\n-A INPUT -j ACCEPT\n")
+
+
+@pytest.mark.parametrize(
     "other",
     [
         RULES.replace("10.1.2.3", "10.1.2.4"),

@@ -156,7 +156,13 @@ def test_the_kernel_counts_for_the_copies_what_it_counts_for_the_source(
 def test_a_kernel_stores_the_marker_and_the_digests(backend: Backend, tmp_path: Path) -> None:
     for family in Family:
         lines = make_text(random.Random(int(family)), family, rules=60).splitlines(keepends=True)
-        more = "".join(f"-A FORWARD -p tcp -m tcp --dport {n} -j ACCEPT\n" for n in range(30))
+        ports = (
+            "--dport {}",
+            "--syn --dport {}",
+            "--dport {} --sport 1024:65535",
+            "--dport {} --tcp-flags NONE NONE",
+        )
+        more = "".join(f"-A FORWARD -p tcp {ports[n % 4].format(n)} -j ACCEPT\n" for n in range(30))
         text = "".join(filter(is_printed_well, lines)).replace("COMMIT", f"{more}COMMIT")
         output = hitables.compile(text, family=family)
         with Namespace() as namespace:
