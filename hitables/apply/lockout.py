@@ -108,7 +108,7 @@ def session_of(environment: Mapping[str, str]) -> Session | None:
             int(client_port),
             addresses[1],
             int(server_port),
-            _interface(addresses[0], addresses[1]),
+            client.partition("%")[2] or _interface(addresses[0], addresses[1]),
         )
     except ValueError:
         raise InvalidOption(
@@ -141,6 +141,7 @@ def ssh_connection(environment: Mapping[str, str]) -> str:
 
 
 def _address(text: str) -> str:
+    """The address without its zone, the interface of a link-local one (fe80::1%eth0)."""
     address = ipaddress.ip_address(text.partition("%")[0])
     mapped = getattr(address, "ipv4_mapped", None)
     return str(mapped or address)

@@ -336,6 +336,20 @@ def test_rules_that_would_end_this_session_are_refused_with_the_line_that_decide
     assert "warning: would not pass" in warned
 
 
+def test_a_link_local_session_comes_in_by_the_interface_of_its_zone(firewall: Firewall) -> None:
+    for name in ("e0", "e1"):
+        firewall.namespace.run(["ip", "link", "add", name, "type", "veth", "peer", "name", f"{name}p"])
+        firewall.namespace.run(["ip", "link", "set", name, "up"])
+        firewall.namespace.run(["ip", "address", "add", "fe80::2/64", "dev", name, "nodad"])
+    ssh = {"SSH_CONNECTION": "fe80::1%e1 50000 fe80::2%e1 22"}
+    text = (
+        "*filter\n:INPUT DROP [0:0]\n-A INPUT -i {} -s fe80::/10 -p tcp -m tcp --dport 22 -j ACCEPT\nCOMMIT\n"
+    )
+    firewall.apply(firewall.file(text.format("e1")), "--dry-run", status=1, environment=ssh)
+    error = firewall.apply(firewall.file(text.format("e0")), "--dry-run", status=2, environment=ssh).stderr
+    assert "dport=22 in=e1" in error
+
+
 def test_the_session_of_who_called_sudo_is_known(firewall: Firewall) -> None:
     """sudo takes SSH_CONNECTION away; the shell above it still has it."""
     path = firewall.file(office(more="-A INPUT -p tcp -m tcp --dport 22 -j DROP\n"))
