@@ -4,6 +4,8 @@ It is started before anything is loaded, and does not depend on the session that
 of its own and no terminal, and ignores HUP, INT, QUIT, TERM and PIPE.  It is a fork, so it needs no file of
 this program later.  The loading process holds a connection to it and sends a message when the rules are
 loaded; if the connection closes before, the loading has failed, and the guard loads the old rule set at once.
+The guard answers the message when it has looked which connections there are, so that one which is opened
+after the user was told counts as new.
 
 A guard has a socket whose name is known in its network namespace, so that no other rules are applied while
 it lives, also from another state directory.
@@ -35,6 +37,7 @@ IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.
            signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGTSTP, signal.SIGTTOU)  # fmt: skip
 _PAUSES = (0.5, 1, 2, 4, 8, 16, 32, *(60,) * 60)  # seconds, between attempts to roll back
 _POLL = 0.25  # seconds between two looks at the state
+_PATIENCE = 10.0  # seconds for which an answer of the guard is awaited
 _LATE = 5.0  # seconds by which the timer of systemd is later than the guard
 SYSTEMD = Path("/run/systemd/system")
 _NAME = "\0hitables-guard"  # the socket of a guard: of this network namespace, as its rules are
@@ -47,7 +50,7 @@ class Duty:
 
     is_waiting  whether the rule set still waits for its confirmation
     confirm     confirms the rule set if a connection shows that it may, which began after the first call;
-                whether it did.  The first call comes when the rules are loaded
+                whether it did.  The first call comes when the rules are loaded, before the user is told
     roll_back   loads the old rule set, for the reason given
     """
 
@@ -64,9 +67,14 @@ class Guard:
     connection: socket.socket
 
     def loaded(self, seconds: float) -> None:
-        """The rules are loaded: the guard waits *seconds* for the confirmation."""
+        """The rules are loaded: the guard waits *seconds* for the confirmation.
+
+        It has taken its first look at the connections when this returns.
+        """
+        self.connection.settimeout(_PATIENCE)
         with contextlib.suppress(OSError):
             self.connection.sendall(f"{seconds!r}\n".encode())
+            self.connection.recv(1)
         self.connection.close()
 
     def abandon(self) -> None:
@@ -83,7 +91,7 @@ def start(duty: Duty) -> Guard:
             _detach(theirs, duty)
     theirs.close()
     os.waitpid(child, 0)
-    ours.settimeout(10)
+    ours.settimeout(_PATIENCE)
     try:
         answer = ours.recv(32)
     except OSError:
@@ -122,6 +130,9 @@ def _watch(connection: socket.socket, duty: Duty) -> None:
             _insist(duty.roll_back, "the loading ended half-way")
         return
     deadline = time.monotonic() + seconds  # a changed clock changes nothing
+    _confirms(duty)  # the first look
+    with contextlib.suppress(OSError):
+        connection.sendall(b"\n")
     while _is_waiting(duty):
         if _confirms(duty):
             return

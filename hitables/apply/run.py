@@ -424,6 +424,10 @@ def _load(
         raise
     how = f"within {performed.seconds * 1000:.1f} ms" if performed.seconds else "in one commit"
     store.log(f"{number}: loaded; all tables changed {how}")
+    if request.confirm or request.check:
+        set_waiting(until=time.time() + request.confirm)
+    if request.confirm:  # else it waits until this process ends
+        guard.loaded(request.confirm)
     report.tell(f"loaded as rule set {number}; all tables changed {how}")
     if performed.added:
         report.tell(
@@ -437,11 +441,7 @@ def _load(
         )
     if not request.confirm and not request.check:
         return _confirm_now(store, state, guard)
-    set_waiting(until=time.time() + request.confirm)
-    if request.check:
-        return _checked(request, store, state, guard)
-    guard.loaded(request.confirm)
-    return Result.WAITING
+    return _checked(request, store, state, guard) if request.check else Result.WAITING
 
 
 def _confirm_now(store: Store, state: State, guard: guards.Guard) -> Result:
@@ -459,8 +459,6 @@ def _checked(request: Request, store: Store, state: State, guard: guards.Guard) 
     """Run the command that decides.  It may be a command of ours, so it runs without the lock."""
     assert state.waiting is not None
     number = state.waiting.number
-    if request.confirm:
-        guard.loaded(request.confirm)  # else it waits until this process ends
     store.close()
     try:
         done = subprocess.run(request.check, shell=True, check=False, timeout=request.confirm or None)

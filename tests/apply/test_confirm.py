@@ -196,6 +196,20 @@ def test_a_new_connection_confirms(firewall: Firewall) -> None:
     assert status_of(firewall)[2] == "confirmed"
 
 
+def test_the_guard_has_looked_at_the_connections_before_the_user_is_told(tmp_path: Path) -> None:
+    looked = tmp_path / "looked"
+
+    def look() -> bool:
+        time.sleep(0.3)
+        looked.touch()
+        return False
+
+    started = guard.start(guard.Duty(lambda: not looked.exists(), look, lambda why: None))
+    started.loaded(60)
+    assert looked.exists()
+    guard.wait_for_end(started.pid)
+
+
 def keep_connecting(port: int) -> None:
     """Open connections from one thread, one each 5 ms, as long as the process lives."""
     listener = socket.create_server(("127.0.0.1", port), backlog=10_000)
