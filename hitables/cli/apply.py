@@ -21,6 +21,7 @@ from .terminal import (
     backend_option,
     command,
     data_options,
+    family_of,
     is_json,
     leave_option,
     option,
@@ -104,6 +105,12 @@ CHANGES_SECONDS = 10.0
         ("auto", "legacy", "nft"),
         "auto",
     ),
+    option(
+        "--family",
+        type=click.Choice(["4", "6"]),
+        help="Read FILE as IPv4 or IPv6, and FILE6 as the other; by default this is guessed from the text "
+        "and its name.",
+    ),
     leave_option,
     option("--no-compile", is_flag=True, help="Load FILE as it is, without trees."),
     timeout_option("Give up after this long if the compiled rules are not proved by then, and load nothing."),
@@ -115,6 +122,7 @@ def apply(
     file6: str | None,
     folder: str,
     backend: str,
+    family: str | None,
     no_compile: bool,
     seconds: float,
     form: str,
@@ -136,7 +144,7 @@ def apply(
     from ..ir.packet import Backend
 
     request = run.Request(
-        files=_files(file, file6),
+        files=_files(file, file6, family_of(family)),
         folder=folder,
         backend=None if backend == "auto" else Backend(backend),
         options=None if no_compile else Options(),
@@ -182,10 +190,11 @@ def apply(
         )
 
 
-def _files(file: str, file6: str | None) -> dict[Family, tuple[str, str]]:
-    """The files by family, which a file states by its contents."""
+def _files(file: str, file6: str | None, first: Family | None) -> dict[Family, tuple[str, str]]:
+    """The files by family: *first* is that of *file*; None: a file states it by its contents."""
     from ..files import check_outputs, read_text
     from ..ir.fields import Family
+    from ..parse.guess_family import word_of_ipv6
     from ..reader import read
 
     check_outputs({}, {"FILE": file, "FILE6": file6})
@@ -194,10 +203,11 @@ def _files(file: str, file6: str | None) -> dict[Family, tuple[str, str]]:
         if name is None:
             continue
         text = read_text(name)
-        family = read(text, name=name).family
+        told = first if first is None or not files else _other(first)
+        family = read(text, family=told, name=name).family
         if family in files:
             # A rule set without addresses is of either family.
-            family = Family.IPV6 if family is Family.IPV4 else Family.IPV4
+            family = _other(family)
             try:
                 read(text, family=family, name=name)
             except ParseError as error:
@@ -206,7 +216,18 @@ def _files(file: str, file6: str | None) -> dict[Family, tuple[str, str]]:
                     "Apply one IPv4 and one IPv6 rule set together, or each by itself"
                 ) from None
         files[family] = name, text
+    if first is None and len(files) == 1 and Family.IPV4 in files and word_of_ipv6(text):
+        _tell(
+            f"warning: {file} has no address and no match that only IPv6 has, and is read as IPv4; but it "
+            f"has {word_of_ipv6(text)}: --family 6 reads it as IPv6"
+        )
     return files
+
+
+def _other(family: Family) -> Family:
+    from ..ir.fields import Family
+
+    return Family.IPV6 if family is Family.IPV4 else Family.IPV4
 
 
 def _tell(message: str) -> None:

@@ -304,6 +304,20 @@ def test_mistakes_in_options_and_files_are_named_before_anything_is_read(firewal
     assert "state.json: damaged (" in error and "apply the rules again" in error
 
 
+def test_the_family_of_a_file_can_be_given(firewall: Firewall) -> None:
+    text = "*filter\n:INPUT DROP [0:0]\n-A INPUT -p {} -j ACCEPT\nCOMMIT\n"
+    one, two = firewall.file(text.format("ipv6-icmp"), "one"), firewall.file(text.format("icmp"), "two")
+    told = firewall.apply(one, "--dry-run", status=1)
+    assert (
+        told.stdout.startswith("IPv4") and "it has -p ipv6-icmp: --family 6 reads it as IPv6" in told.stderr
+    )
+    told = firewall.apply(one, "--dry-run", "--family", 6, status=1)
+    assert told.stdout.startswith("IPv6") and "warning" not in told.stderr
+    assert "warning" not in firewall.apply(two, "--dry-run", status=1).stderr
+    firewall.apply(one, two, "--family", 6)
+    assert "-p ipv6-icmp" in firewall.save(Family.IPV6) and "-p icmp" in firewall.save()
+
+
 def test_a_compiled_rule_set_is_no_source(firewall: Firewall) -> None:
     firewall.apply(firewall.file(office()))
     error = firewall.apply(firewall.file(firewall.save()), status=2).stderr

@@ -15,6 +15,7 @@ import shutil
 APPLY = {
     "state_dir": "--state",
     "backend": "--backend",
+    "family": "--family",
     "leave": "--leave",
     "confirm": "--confirm",
     "check": "--check",

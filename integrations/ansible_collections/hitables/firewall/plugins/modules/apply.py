@@ -36,6 +36,10 @@ options:
     type: str
     choices: [auto, legacy, nft]
     default: auto
+  family:
+    description: The IP version of O(src) or O(rules); by default it is guessed from the text.
+    type: str
+    choices: ["4", "6"]
   leave:
     description:
       - Patterns of chains of other programs, or the name of a program.
@@ -160,6 +164,7 @@ ARGUMENTS = dict(
     rules6=dict(type="str"),
     state_dir=STATE,
     backend=dict(type="str", choices=["auto", "legacy", "nft"], default="auto"),
+    family=dict(type="str", choices=["4", "6"]),
     leave=LEAVE,
     compile=dict(type="bool", default=True),
     confirm=dict(type="float", default=60),
