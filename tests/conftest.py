@@ -7,13 +7,18 @@ beside the project takes the fixture of that name and is skipped where the folde
 
 from __future__ import annotations
 
+import sys
+
+# Rewriting asserts, of Hypothesis as of all test files, takes more than half of the time until the first test, in
+# each worker; pytest keeps the result where Python may write byte code.  So this precedes the imports.
+sys.dont_write_bytecode = False
+
 import compileall
 import functools
 import gc
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,10 +31,6 @@ from support.scale import DEEP, FEWER, USUAL
 # the workers start; two at a time would spoil ninja's records.
 import hitables  # noqa: F401
 from hitables.kernel import stopwatch
-
-# Rewriting the asserts of all test files takes half the time of their collection, in each worker; pytest keeps
-# the result where Python may write byte code.
-sys.dont_write_bytecode = False
 
 # A test that fails says how to repeat it; how fast a machine is fails none.
 settings.register_profile(
