@@ -25,6 +25,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from support import small_namespace
 from support.scale import DEEP, FEWER, USUAL
 
 # An editable install compiles the engine when it is imported.  Done here it is done once, before
@@ -67,6 +68,9 @@ def pytest_configure(config: pytest.Config) -> None:
         # what it imports (a third of the time that a command takes to start).
         for package in ("hitables", "sflgen", "benchmarks"):
             compileall.compile_dir(ROOT / package, quiet=2)
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
+        small_namespace.begin()
+        config.add_cleanup(small_namespace.end)
     # The lock of iptables-legacy is one for the machine, whatever the namespace; who finds it held fails.
     locks = tempfile.TemporaryDirectory(prefix="hitables-tests-")
     config.add_cleanup(locks.cleanup)

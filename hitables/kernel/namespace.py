@@ -45,10 +45,7 @@ class Namespace:
 
     def __enter__(self) -> Self:
         ours, theirs = socket.socketpair()
-        with deferred() as hear:
-            self._pid = os.fork()
-            if not self._pid:
-                _serve(theirs, hear)
+        self._begin_helper(theirs)
         theirs.close()
         self._socket = ours
         try:
@@ -71,6 +68,12 @@ class Namespace:
             return
         self._socket.close()
         self._socket = None
+        self._wait_for_helper()
+
+    def _begin_helper(self, connection: socket.socket) -> None:
+        self._pid = fork_helper(connection)
+
+    def _wait_for_helper(self) -> None:
         os.waitpid(self._pid, 0)
 
     def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -143,6 +146,15 @@ def set_sysctl(name: str, value: str) -> None:
             file.write(value)
     except OSError as error:
         raise LiveError(f"{path}: {error.strerror}") from error
+
+
+def fork_helper(connection: socket.socket) -> int:
+    """Fork the process that serves *connection* in a new namespace; its number."""
+    with deferred() as hear:
+        pid = os.fork()
+        if not pid:
+            _serve(connection, hear)
+    return pid
 
 
 def _serve(connection: socket.socket, hear: Callable[[], None]) -> NoReturn:

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 from support.firewall import BACKENDS, Firewall, plain
 from support.rule_texts import make_text
+from support.small_namespace import Namespace
 
 import hitables
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
-from hitables.kernel.namespace import Namespace
 from hitables.verify.question import Equal
 
 pytestmark = pytest.mark.needs_kernel

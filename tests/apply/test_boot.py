@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 from support.firewall import Firewall, plain
+from support.small_namespace import Namespace
 
 from hitables.apply.boot_script import STEPS, checksum
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
-from hitables.kernel.namespace import Namespace
 from hitables.kernel.prerequisites import furnish
 
 pytestmark = pytest.mark.needs_kernel

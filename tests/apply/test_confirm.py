@@ -19,11 +19,11 @@ from pathlib import Path
 
 import pytest
 from support.firewall import Firewall, plain
+from support.small_namespace import Namespace
 
 from hitables.apply import guard
 from hitables.apply.store import Store
 from hitables.ir.packet import Backend
-from hitables.kernel.namespace import Namespace
 
 pytestmark = pytest.mark.needs_kernel
 

@@ -7,9 +7,10 @@ import subprocess
 from collections.abc import Callable, Iterator
 
 import pytest
+from support.small_namespace import Namespace
 
 from hitables.apply.connections import NewConnections
-from hitables.kernel.namespace import Namespace, set_sysctl
+from hitables.kernel.namespace import set_sysctl
 
 pytestmark = pytest.mark.needs_kernel
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from support.firewall import Firewall
+from support.small_namespace import Namespace
 
 from hitables.apply import load
 from hitables.apply import run as applying
@@ -20,7 +21,7 @@ from hitables.apply.store import State, Store
 from hitables.errors import FileError
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
-from hitables.kernel.namespace import Namespace, run
+from hitables.kernel.namespace import run
 
 pytestmark = pytest.mark.needs_kernel
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from support.firewall import Firewall
 from support.scale import examples
+from support.small_namespace import Namespace
 
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
-from hitables.kernel.namespace import Namespace
 
 pytestmark = pytest.mark.needs_kernel
 

@@ -10,9 +10,9 @@ from typing import Any
 import jsonschema
 import pytest
 from support.firewall import Firewall
+from support.small_namespace import Namespace
 
 from hitables.ir.packet import Backend
-from hitables.kernel.namespace import Namespace
 
 pytestmark = pytest.mark.needs_kernel
 SCHEMAS = Path(__file__).parents[2] / "hitables" / "schema"

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 from support import command_clients
-
-from hitables.kernel.namespace import Namespace
+from support.small_namespace import Namespace
 
 pytestmark = pytest.mark.needs_kernel
 ROOT = Path(__file__).parents[2]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.firewall import Firewall, plain
+from support.small_namespace import Namespace
 
 import hitables
 from hitables.apply.others import merge
@@ -19,7 +20,6 @@ from hitables.errors import LiveError
 from hitables.ir.foreign import PRESETS, is_foreign, patterns_of, recognised
 from hitables.ir.packet import Backend
 from hitables.kernel.load_save import load
-from hitables.kernel.namespace import Namespace
 from hitables.verify.question import Equal
 
 BANS = "-A f2b-sshd -s 192.0.2.{}/32 -j REJECT --reject-with icmp-port-unreachable\n"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.firewall import Firewall
+from support.small_namespace import Namespace
 
 import hitables.cli.apply
 from hitables.apply import flip_nft
@@ -16,7 +17,8 @@ from hitables.apply.others import merge, of_kernel
 from hitables.apply.texts import TextChain, TextRule, parse
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
-from hitables.kernel.namespace import Namespace, run
+from hitables.kernel import namespace as namespaces
+from hitables.kernel.namespace import run
 
 RULES = """\
 *filter
@@ -149,7 +151,7 @@ def test_changes_that_take_long_to_find_do_not_hold_up_an_apply(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hitables.cli.apply, "CHANGES_SECONDS", 1e-6)
-    with Namespace() as namespace:
+    with namespaces.Namespace() as namespace:
         firewall = Firewall(namespace, tmp_path, Backend.NFT)
         shown = firewall.apply(firewall.file(RULES)).stdout
         assert "undecided: out of time" in shown

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 from support.firewall import Firewall
+from support.small_namespace import Namespace
 
 import hitables
 from hitables.compare import Result
 from hitables.ir.packet import Backend
-from hitables.kernel.namespace import Namespace
 
 pytestmark = pytest.mark.needs_kernel
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from support.firewall import Firewall, plain
+from support.small_namespace import Namespace
 
 from hitables.apply import status
 from hitables.apply.status import Compared
 from hitables.apply.store import Store
 from hitables.cli.main import main
 from hitables.ir.packet import Backend
-from hitables.kernel.namespace import Namespace
 
 pytestmark = pytest.mark.needs_kernel
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 from support.bridge import OUTSIDE, PLAIN, SETTINGS, Frame, counts, furnish, send, source
+from support.small_namespace import Namespace
 
 import hitables
 from hitables.ir.fields import Family, Field, interface_number
 from hitables.ir.packet import Backend
 from hitables.ir.rule import Role
-from hitables.kernel import Namespace
 from hitables.kernel.load_save import load
 
 PORTS = ("tap1", "tap12", "vnet0")

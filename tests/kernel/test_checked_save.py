@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from support.kernel_rules import EVERYWHERE, NET, native, rules, tool
 from support.rule_texts import make_text
+from support.small_namespace import Namespace
 
 from hitables.errors import LiveError
 from hitables.ir.fields import Family
@@ -21,7 +22,7 @@ from hitables.ir.packet import Backend
 from hitables.kernel import checked_save, contents_legacy, contents_nft
 from hitables.kernel.checked_save import Misread, Reader, Reading, also_present
 from hitables.kernel.load_save import load, save
-from hitables.kernel.namespace import Namespace, run
+from hitables.kernel.namespace import run
 from hitables.kernel.retries import retries
 
 pytestmark = pytest.mark.needs_kernel

@@ -9,12 +9,12 @@ from itertools import product
 import pytest
 from support.kernel_packets import HOOKS as FILTER_HOOKS
 from support.kernel_packets import counts, varied_trials
+from support.small_namespace import Namespace
 
 import hitables
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.ir.rule import Match
-from hitables.kernel import Namespace
 from hitables.kernel.experiment import furnish, prepare, send_trials
 from hitables.kernel.namespace import run
 from hitables.syntax.extensions import MATCHES

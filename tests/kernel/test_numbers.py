@@ -13,13 +13,13 @@ from itertools import product
 import pytest
 from support.kernel_packets import HOOKS as FILTER_HOOKS
 from support.kernel_packets import varied_trials
+from support.small_namespace import Namespace
 
 import hitables
 from hitables.ir.attributes import attributes_of
 from hitables.ir.fact import Fact
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
-from hitables.kernel import Namespace
 from hitables.kernel.experiment import Trial, furnish, prepare, send_trials
 from hitables.kernel.namespace import run
 from hitables.syntax.extensions import MATCHES, TARGETS

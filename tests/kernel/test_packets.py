@@ -17,10 +17,11 @@ from support.kernel_packets import (
     TIME_EXCEEDED,
     packet,
 )
+from support.small_namespace import Namespace
 
 from hitables.ir.fields import SCTP, STATES, TCP, UDP, UDPLITE, Family, Fragment
 from hitables.ir.packet import Backend
-from hitables.kernel import Namespace, load, save
+from hitables.kernel import load, save
 from hitables.kernel.craft import Trim, checksum, craft, crc32c
 from hitables.kernel.experiment import Trial, furnish, prepare, send_trials, why_not
 from hitables.kernel.testbed import valid_name

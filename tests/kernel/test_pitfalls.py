@@ -12,13 +12,14 @@ import struct
 
 import pytest
 from support.kernel_packets import ACK, ECHO, SYN, counts, packet, treat
+from support.small_namespace import Namespace
 
 from hitables import read
 from hitables.errors import LiveError
 from hitables.ir.fields import TCP, UDP, Family, Field, Fragment
 from hitables.ir.packet import Backend, Packet
 from hitables.ir.rule import Role
-from hitables.kernel import Namespace, load, make_ip_sets, save
+from hitables.kernel import load, make_ip_sets, save
 from hitables.kernel.craft import craft
 from hitables.kernel.experiment import Trial, furnish, prepare, send_trials
 from hitables.kernel.load_save import read_by_iptc

@@ -6,10 +6,11 @@ import itertools
 
 import pytest
 from support.kernel_packets import packet, treat
+from support.small_namespace import Namespace
 
 from hitables.ir.fields import DCCP, ICMP, ICMPV6, SCTP, TCP, UDP, UDPLITE, Family, Fragment
 from hitables.ir.packet import Backend, Packet
-from hitables.kernel import Namespace, load
+from hitables.kernel import load
 from hitables.kernel.experiment import Trial, furnish, prepare, send_trials
 
 pytestmark = pytest.mark.needs_kernel
