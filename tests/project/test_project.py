@@ -84,7 +84,8 @@ def test_only_modules_of_core_import_the_c_engine() -> None:
     users = {
         str(module.relative_to(ROOT))
         for module in modules
-        if any(name.startswith("hitables.core._engine") for name in imported(module))
+        if "_engine" in module.read_text()  # few do; to parse all takes seconds
+        and any(name.startswith("hitables.core._engine") for name in imported(module))
     }
     assert users
     assert not {name for name in users if not name.startswith(("hitables/core/", "tests/core/"))}
