@@ -51,13 +51,13 @@ VERDICTS = [f"-A FORWARD -d 10.0.0.0/16 -p tcp -m tcp --dport {n} -j DROP" for n
 LIMIT = "-A FORWARD -p icmp -m limit --limit 5/min -j LOG"
 STATE = "-A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"
 LISTS = {
-    "alone": text(hosts("FORWARD", 600)),
-    "before verdicts": text([*hosts("FORWARD", 600), *VERDICTS]),
-    "behind verdicts": text([STATE, *VERDICTS, *hosts("FORWARD", 600)]),
-    "beside a memory": text([STATE, LIMIT, *VERDICTS, *hosts("FORWARD", 600)]),
-    "between": text([STATE, "-A FORWARD -p icmp -j LOG", *VERDICTS, *hosts("FORWARD", 600), *VERDICTS]),
+    "alone": text(hosts("FORWARD", 400)),
+    "before verdicts": text([*hosts("FORWARD", 400), *VERDICTS]),
+    "behind verdicts": text([STATE, *VERDICTS, *hosts("FORWARD", 400)]),
+    "beside a memory": text([STATE, LIMIT, *VERDICTS, *hosts("FORWARD", 400)]),
+    "between": text([STATE, "-A FORWARD -p icmp -j LOG", *VERDICTS, *hosts("FORWARD", 400), *VERDICTS]),
     "in a user chain": text(
-        ["-A FORWARD -j acct", *hosts("acct", 600), "-A acct -j RETURN"], ":acct - [0:0]\n"
+        ["-A FORWARD -j acct", *hosts("acct", 400), "-A acct -j RETURN"], ":acct - [0:0]\n"
     ),
 }
 
@@ -73,7 +73,7 @@ def report(output: Output) -> tuple[float, int]:
 def test_packets_read_a_tree_for_each_address(kind: str, backend: str) -> None:
     output = hitables.compile(LISTS[kind], backend=backend)
     read_after, printed = report(output)
-    assert read_after < 70 and printed < 1800 and not output.faults and not output.by_regions
+    assert read_after < 60 and printed < 1200 and not output.faults and not output.by_regions
 
 
 @pytest.mark.parametrize("backend", ["any", "nft"])
@@ -84,10 +84,10 @@ def test_packets_read_a_tree_for_each_address(kind: str, backend: str) -> None:
 def test_hosts_of_one_action_have_a_tree_for_each_address_too(
     table: str, chain: str, action: str, backend: str
 ) -> None:
-    lines = [f"{line} -j {action}" for line in hosts(chain, 600)]
+    lines = [f"{line} -j {action}" for line in hosts(chain, 400)]
     output = hitables.compile("\n".join([f"*{table}", *lines, "COMMIT", ""]), backend=backend)
     read_after, printed = report(output)
-    assert read_after < 50 and printed < 1800 and not output.faults and not output.by_regions
+    assert read_after < 40 and printed < 1200 and not output.faults and not output.by_regions
 
 
 def test_the_order_in_which_hosts_are_counted_is_no_difference() -> None:

@@ -34,7 +34,7 @@ def flaky(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_what_fails_is_named_last_with_its_seeds_and_can_be_repeated(tmp_path: Path) -> None:
     (tmp_path / "test_some.py").write_text(TESTS)
-    done = flaky(tmp_path, "--runs", "2", "--seed", "4", "--load", "1")
+    done = flaky(tmp_path, "--runs", "2", "--seed", "4")
     assert (done.returncode, done.stderr) == (1, "")
     name = r"\S*test_some.py::test_it_runs_in_the_foreground"
     assert re.search(rf"^{name}\n    failed in 1 of 2 runs: seeds 5\n", done.stdout, re.MULTILINE)
@@ -56,5 +56,5 @@ def test_where_none_fails_the_status_says_so(tmp_path: Path) -> None:
     (tmp_path / "test_some.py").write_text(TESTS)
     done = flaky(tmp_path, "--runs", "1", "--seed", "4")
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "0 tests failed")
-    done = flaky(tmp_path, "--runs", "1", "--seed", "4", "--no-such-option")
+    done = flaky(tmp_path, "--runs", "1", "--seed", "4", "--load", "1", "--no-such-option")
     assert done.returncode == 1 and "the run itself: exit status 4" in done.stdout
