@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
+import shutil
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +43,33 @@ BAN6 = ("-I", "INPUT", "-s", "2001:db8::bad/128", "-j", "DROP")
 MASQUERADE = ("-t", "nat", "-A", "POSTROUTING", "-s", "192.168.0.0/16", "-j", "MASQUERADE")
 
 
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Backend], tuple[Path, dict[Family, str]]]:
+    """By backend: the state directory and the kernel's rules after one apply, with which each test begins."""
+
+    @functools.cache
+    def applied(backend: Backend) -> tuple[Path, dict[Family, str]]:
+        with Namespace() as namespace:
+            firewall = Firewall(namespace, tmp_path_factory.mktemp("begun"), backend)
+            firewall.apply(firewall.file(filtered(22) + NAT), firewall.file(SIX, "six.rules"))
+            return firewall.state, {family: firewall.save(family) for family in Family}
+
+    return applied
+
+
 @pytest.fixture(params=list(Backend), ids=lambda backend: backend.value)
-def firewall(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Firewall]:
+def firewall(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    begun: Callable[[Backend], tuple[Path, dict[Family, str]]],
+) -> Iterator[Firewall]:
     """Rule set 2 has tables filter and nat of IPv4, and filter of IPv6."""
+    state, loaded = begun(request.param)
     with Namespace() as namespace:
         firewall = Firewall(namespace, tmp_path, request.param)
-        firewall.apply(firewall.file(filtered(22) + NAT), firewall.file(SIX, "six.rules"))
+        shutil.copytree(state, firewall.state, symlinks=True)
+        for family, text in loaded.items():
+            firewall.load(text, family)
         yield firewall
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import small_namespace
 from support.commands import make_command
 from support.crossing_rules import calls_trees, crossing_command, crossing_step, crossing_text
 from support.planned_updates import check
@@ -26,7 +27,6 @@ from hitables.ir.program import Program
 from hitables.kernel.experiment import Trial, furnish, prepare, send_trials
 from hitables.kernel.load_save import load
 from hitables.kernel.make_sendable import interfaces_of, make_sendable
-from hitables.kernel.namespace import Namespace
 from hitables.simulate.boundary_packets import BoundarySampler
 from hitables.simulate.interpreter import Interpreter
 from sflgen.commands import read_commands
@@ -89,7 +89,7 @@ def test_the_examples_have_groups_and_versions_and_grafts() -> None:
 class Tried:
     """A kernel with one rule set, and the results of packets sent there."""
 
-    def __init__(self, namespace: Namespace, family: Family) -> None:
+    def __init__(self, namespace: small_namespace.Namespace, family: Family) -> None:
         self.namespace = namespace
         furnish(namespace, family, ("eth0", "eth1"))
 
@@ -143,7 +143,7 @@ def test_the_kernel_treats_packets_as_the_list_after_each_update_of_grouped_tree
     rng = random.Random(f"{backend} {family} {chain}")
     plan = next(grouped_lists(rng, family, backend, chain))
     folder, taken, ends = str(tmp_path / "st"), 0, set()
-    with Namespace() as namespace, Namespace() as plain:
+    with small_namespace.Namespace() as namespace, small_namespace.Namespace() as plain:
         load(hitables.write(plan.before.master), family, backend, namespace)
         patched, listed = Tried(namespace, family), Tried(plain, family)
         Store.create(Path(folder), plan.before).close()

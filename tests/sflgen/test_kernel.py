@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support import small_namespace
 from support.commands import make_updates
 from support.planned_updates import favoured, keys, prefixes
 from support.rule_texts import make_text
@@ -48,7 +49,7 @@ def test_the_kernel_holds_the_rule_set_of_the_state_after_each_patch(
     program = hitables.read(loads, family=family)
     plan = start_unproved(program, Settings(backend, min_length=3, delta=6))
     taken = 0
-    with Namespace() as namespace:
+    with small_namespace.Namespace() as namespace:
         load(hitables.write(program), family, Backend(backend), namespace)
         Store.create(tmp_path / "st", plan.before).close()
         assert namespace.call(step, str(tmp_path / "st"), plan)
@@ -108,7 +109,7 @@ def test_a_refused_rule_and_drift_change_nothing(backend: str, tmp_path: Path) -
     program = prefixes(40)
     plan = start_unproved(program, Settings(backend, foreign=("f2b-*",)))
     folder = str(tmp_path / "st")
-    with Namespace() as namespace:
+    with small_namespace.Namespace() as namespace:
         load(hitables.write(program), Family.IPV4, Backend(backend), namespace)
         Store.create(Path(folder), plan.before).close()
         namespace.call(step, folder, plan)
