@@ -14,9 +14,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from support.forked import NEEDED
+from support.forked import LEAVE, NEEDED
 
-SERVER = """
+SERVER = f"""{LEAVE}
 import gc, importlib, marshal, os, select, signal, socket, sys
 listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 listening.bind(sys.argv[1])
@@ -42,7 +42,7 @@ while True:
     pid = os.fork()
     if not pid:
         break
-    for each in {0, 1, 2, *files}:  # who reads the command's output waits until all have closed it
+    for each in {{0, 1, 2, *files}}:  # who reads the command's output waits until all have closed it
         os.close(each)
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     connection.sendall(str(status if status >= 0 else 128 - status).encode())
@@ -68,7 +68,7 @@ os.chdir(folder)
 os.umask(mask)
 sys.argv = [name, *words]
 import hitables.start
-getattr(hitables.start, name)()
+leave(getattr(hitables.start, name))
 """
 CLIENT = """#!{python} -IS
 import _socket, marshal, os, sys
