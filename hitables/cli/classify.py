@@ -170,6 +170,10 @@ def generate(
         return generate_traffic(preset, filters_file, packets, number, both, written_as, output)
     if filters_file or directions or written_as != "auto":
         raise HitablesError("--filters, --directions and --as are for --traffic")
+    if trace_file is None:
+        for name, changed in (("--packets", packets is not None), ("--pareto", pareto != (1.0, 0.0))):
+            if changed:
+                raise HitablesError(f"{name} is for the packets of --trace or --traffic: give one of them")
     if seed_file is None or count is None:
         raise HitablesError("rules are drawn from a SEED, as many as --rules has: give both, or --traffic")
     return _generate_rules(seed_file, count, output, smoothness, trace_file, packets, pareto, number)

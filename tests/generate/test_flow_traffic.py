@@ -348,6 +348,8 @@ def test_the_command_writes_what_the_library_gives(tmp_path: Path) -> None:
         (["--traffic", "uplink", "--pareto", "1", "1"], "leave out --pareto"),
         ([SEED, "-n", "5", "--filters", "f"], "are for --traffic"),
         ([SEED, "-n", "5", "--as", "pcap"], "are for --traffic"),
+        ([SEED, "-n", "5", "--packets", "5"], "--packets is for the packets of --trace or --traffic"),
+        ([SEED, "-n", "5", "--pareto", "1", "1"], "--pareto is for the packets of --trace or --traffic"),
         ([SEED], "as many as --rules has"),
         ([], "give both, or --traffic"),
     ],
