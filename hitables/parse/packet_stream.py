@@ -53,8 +53,8 @@ REASONS = {
     "shortened": "shortened by the capture",
 }
 
-# Bytes of text; every capture has others among its first ones.
-_TEXT = bytes(range(32, 127)) + b"\t\r\n"
+# Bytes of text in any encoding; every capture has others, control characters, among its first ones.
+_TEXT = bytes(range(32, 127)) + bytes(range(128, 256)) + b"\t\r\n"
 _HINTS = {Status.BAD_LINK: "capture on an Ethernet or IP interface"}
 
 
@@ -142,7 +142,7 @@ class _Capture:
                 if count:
                     yield count, rest
                 if status is not Status.OK:
-                    raise self._fault(status)
+                    raise self._fault(status, rest)
                 if count == len(reader.times):
                     continue
                 if buffer.ended:
@@ -178,7 +178,9 @@ class _Capture:
                 f"frames of {kind} are not read", source=self.source, hint=_HINTS[Status.BAD_LINK]
             )
 
-    def _fault(self, status: Status) -> ParseError:
+    def _fault(self, status: Status, rest: memoryview) -> ParseError:
+        if status is Status.UNKNOWN and not rest:
+            return ParseError("the file is empty: there is neither a capture nor a trace", source=self.source)
         if status is Status.UNKNOWN:
             hint = "it may be pcap, pcapng, ERF or legacy DAG records, packed by gzip or not"
             return ParseError("not a readable capture", source=self.source, hint=hint)

@@ -13,6 +13,7 @@ A Trace counts rules from 0 in all cases.
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 COLUMNS = ("source", "destination", "source port", "destination port", "protocol")
+# What no line of a trace has: characters that are no digits and no blanks, numbers of too many digits.
+_ALIEN = re.compile(r"[^0-9 \t\r\n]|[0-9]{11}")
 _TOPS = (0xFFFFFFFF, 0xFFFFFFFF, 65535, 65535, 255)
 
 
@@ -49,8 +52,11 @@ def parse(text: str, source: str = "-") -> Trace:
 
     if not text.strip():
         raise ParseError("an empty trace", source=source)
+    if _ALIEN.search(text):
+        _explain(text, source)  # numpy would read a sign, and more blanks
+    lines = io.StringIO(text.replace("\r", " "))  # where numpy would end a line
     try:
-        table: NDArray[Any] = np.loadtxt(io.StringIO(text), dtype=np.int64, ndmin=2, comments=None)
+        table: NDArray[Any] = np.loadtxt(lines, dtype=np.int64, ndmin=2, comments=None)
     except (ValueError, OverflowError):
         _explain(text, source)
     columns = table.shape[1]
@@ -86,7 +92,7 @@ def check_line(line: str, number: int, columns: int, source: str) -> int:
 
     *columns*: of the lines above, 0 if there is none.
     """
-    words = line.split()
+    words = re.findall(r"[^ \t\r]+", line)
     if not words:
         return columns
     if not 5 <= len(words) <= 7 or (columns and len(words) != columns):

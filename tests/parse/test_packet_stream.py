@@ -165,7 +165,7 @@ def test_arbitrary_bytes_are_refused_or_read_as_records(noise: bytes, form: Form
     found, message = before_error(packets)
     assert packets.counts.packets == len(found)
     if form is Format.AUTO and found == [] and not noise:
-        assert "not a readable capture" in message
+        assert "the file is empty" in message
 
 
 def test_sections_of_a_pcapng_file_may_differ_in_order_link_and_clock() -> None:
@@ -247,7 +247,7 @@ def test_the_packets_before_damage_are_given() -> None:
 
 
 def test_a_file_of_no_format_is_refused(tmp_path: Path) -> None:
-    for data in (b"", b"\0" * 100, b"\xff\xd8\xff\xe0" * 40):
+    for data in (b"\0" * 100, b"\xff\xd8\xff\xe0" * 40):
         with pytest.raises(ParseError, match="x: not a readable capture; it may be pcap, pcapng, ERF"):
             read(data)
     path = tmp_path / "x"
@@ -370,11 +370,37 @@ def test_a_trace_gives_its_headers_in_blocks_of_any_size(
         ("1 -2 3 4 5", "t:2:3: '-2' is no destination"),
         ("1 2 3 4 5x", "t:2:9: '5x' is no protocol"),
         ("caf\xe9 2 3 4 5", "t:2:1: 'caf\xe9' is no source"),
+        ("1 2 3 4 +5", "t:2:9: '+5' is no protocol"),
+        ("1 2 3 4 00000000005", "t:2:9: '00000000005' is no protocol"),
+        ("1 2 3\f4 5", "t:2:1: 4 columns"),
+        ("1 2 3 4\xa05", "t:2:1: 4 columns"),
+        ("1 2 3 4 5\r1 2 3 4 5", "t:2:1: 10 columns"),
     ],
 )
 def test_a_bad_line_of_a_trace_is_named_behind_the_packets_before(line: str, message: str) -> None:
     found, error = before_error(trace(f"1 2 3 4 5\n{line}\n1 2 3 4 5\n"))
     assert found == [(1, 2, 3, 4, 5)] and message in error
+    with pytest.raises(ParseError) as caught:  # of the whole text at once, too
+        traces.parse(f"1 2 3 4 5\n{line}\n1 2 3 4 5\n", "t")
+    assert str(caught.value) == error
+
+
+@pytest.mark.parametrize(
+    "data",
+    ["\xfc 2 3 4 5\n".encode(), b"\xfc 2 3 4 5\n", "1 2 3 4 \u0663\n".encode(), b"\xef\xbb\xbf1 2 3 4 5\n"],
+)
+def test_text_of_any_alphabet_is_a_trace_with_a_mistake(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    path.write_bytes(data)
+    with pytest.raises(ParseError, match=r"t:1:\d: '.*' is no (source|protocol)"):
+        rows(open_packets(str(path)))
+
+
+def test_an_empty_file_is_neither_a_capture_nor_a_trace(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    path.write_bytes(b"")
+    with pytest.raises(ParseError, match="t: the file is empty: there is neither a capture nor a trace"):
+        rows(open_packets(str(path)))
 
 
 def test_rules_of_a_trace_count_from_1_in_six_columns() -> None:
