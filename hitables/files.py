@@ -31,6 +31,8 @@ def trouble(name: str, error: OSError) -> FileError:
         raise error
     if error.errno == errno.EBADF:
         return FileError(f"{name}: it is closed")
+    if isinstance(error, gzip.BadGzipFile) and str(error).startswith("Not a gzipped file"):
+        return FileError(f"{name}: other bytes follow the gzip data; gzip -dc unpacks it without them")
     return FileError(f"{name}: {error.strerror or error}")
 
 
@@ -251,7 +253,8 @@ def _print(data: bytes, stream: int, path: str) -> None:
 
 
 def check_outputs(outputs: Mapping[str, str | None], inputs: Mapping[str, str | None]) -> None:
-    """Refuse outputs that would overwrite one another or an input, and two inputs of one standard input.
+    """Refuse outputs that would overwrite one another or an input, or that cannot be written; and two inputs
+    of one standard input.
 
     Both map the name of a path (an option, a metavariable) to the path; None: absent, "-":
     standard output or input.  Links are followed.  A device such as /dev/null may occur several times.
@@ -277,6 +280,29 @@ def check_outputs(outputs: Mapping[str, str | None], inputs: Mapping[str, str | 
                 )
         for key in _identities(path, 1):
             written[key] = name
+        if path is not None:
+            _check_writable(path)
+
+
+def _check_writable(path: str) -> None:
+    """Refuse what `write_texts` could not write either, before the work whose result it is to hold."""
+    if descriptor(path) is not None:
+        return
+    target = Path(os.path.realpath(path))
+    mode = _mode(target)
+    fault = 0
+    if mode is not None and not stat.S_ISREG(mode):  # a device
+        fault = errno.EISDIR if stat.S_ISDIR(mode) else 0 if os.access(target, os.W_OK) else errno.EACCES
+    else:
+        folder = _mode(target.parent)
+        if folder is None:
+            fault = errno.ENOENT
+        elif not stat.S_ISDIR(folder):
+            fault = errno.ENOTDIR
+        elif not os.access(target.parent, os.W_OK | os.X_OK):
+            fault = errno.EACCES
+    if fault:
+        raise FileError(f"{path}: {os.strerror(fault)}")
 
 
 def _shown(path: str | None, stream: int) -> str:

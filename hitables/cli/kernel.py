@@ -47,11 +47,12 @@ def calibrate(output: str, backend: str) -> None:
     """
     import json
 
-    from ..files import write_text
+    from ..files import check_outputs, write_text
     from ..ir.packet import Backend
     from ..kernel.calibrate import calibrate as measure
     from ..kernel.machine import machine
 
+    check_outputs({"--output": output}, {})
     backends = list(Backend) if backend == "both" else [Backend(backend)]
     with progress_bar() as progress:
         profile = measure(backends, progress, machine())

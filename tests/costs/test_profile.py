@@ -267,6 +267,15 @@ def test_calibrate_writes_a_profile_that_stats_reads(tmp_path: Path, monkeypatch
     assert done.exit_code == 2 and "has no figures for legacy" in done.output
 
 
+def test_calibrate_refuses_an_output_before_it_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+    def measured(*_: object) -> None:
+        raise AssertionError("it has measured")
+
+    monkeypatch.setattr("hitables.kernel.calibrate.calibrate", measured)
+    done = CliRunner().invoke(main, ["calibrate", "-o", "/nonexistent/x.json"])
+    assert done.exit_code == 2 and "/nonexistent/x.json: No such file or directory" in done.output
+
+
 def test_calibrate_reports_why_it_cannot_measure(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: Namespace) -> Namespace:
         raise LiveError("cannot open a network namespace: Operation not permitted")

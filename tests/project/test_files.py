@@ -35,6 +35,28 @@ def test_a_damaged_gzip_file_is_refused_by_name(tmp_path: Path, kept: int, behin
         files.read_text(str(path))
 
 
+def test_bytes_behind_gzip_data_are_named_as_such(tmp_path: Path) -> None:
+    path = tmp_path / "rules.gz"
+    path.write_bytes(gzip.compress(b"*filter\nCOMMIT\n") + b"garbage")
+    message = f"{path}: other bytes follow the gzip data; gzip -dc unpacks it without them"
+    with pytest.raises(HitablesError, match=message):
+        files.read_text(str(path))
+    with files.open_stream(str(path)) as stream, pytest.raises(OSError) as caught:
+        stream.read()
+    assert str(files.trouble(str(path), caught.value)) == message
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_the_work(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for name, reason in (("none/x", "No such file"), ("file/x", "Not a directory"), (".", "Is a directory")):
+        path = f"{tmp_path}/{name}"
+        with pytest.raises(HitablesError, match=f"{path}: {reason}"):
+            files.check_outputs({"--output": path}, {})
+    for path in (f"{tmp_path}/new", f"{tmp_path}/file", "/dev/null", "/dev/stdout", "-"):
+        files.check_outputs({"--output": path}, {})
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
 def test_a_folder_and_a_missing_file_are_refused_by_name(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none"):
         with pytest.raises(HitablesError, match=str(path)):
