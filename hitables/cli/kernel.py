@@ -196,6 +196,7 @@ def bench_kernel(
     import json
 
     from .. import costs
+    from ..files import check_outputs
     from ..ir.packet import Backend
     from ..kernel.rivals import NAMES
     from ..kernel.user_bench import default_batch, measure
@@ -208,6 +209,7 @@ def bench_kernel(
             raise HitablesError(f"--rivals {name}: unknown name; known are {', '.join(NAMES)}")
     if trace_file and pcap_file:
         raise HitablesError("packets come from --trace or from --pcap, not from both")
+    check_outputs({}, {"FILE": file, "--costs": costs_file, "--trace": trace_file, "--pcap": pcap_file})
     figures = costs.load(costs_file) if costs_file else costs.default()
     program = read_program(file, family)
     chain = traffic.busiest_chain(program, chain)

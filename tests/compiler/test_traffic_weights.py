@@ -142,7 +142,8 @@ def test_what_a_capture_lacks_is_named(tmp_path: Path) -> None:
         (["--trace", "TRACE", "--through", "ht1"], "no built-in chain ht1"),
         (["--trace", "TRACE", "--scheme", "paper"], "weighs all rules the same"),
         (["--trace", "missing"], "missing: No such file"),
-        (["--pcap", "TRACE"], "not a readable capture"),
+        (["--pcap", "TRACE"], "not a readable capture: it is text; --trace reads a trace"),
+        (["--pcap", "-"], "FILE and --pcap are both standard input"),
     ],
 )  # fmt: skip
 def test_unusable_sources_of_weights_are_refused(arguments: list[str], message: str, trace: Path) -> None:

@@ -207,6 +207,7 @@ def test_a_map_that_the_kernel_refuses_is_told_in_its_words() -> None:
         (["--chain", "MINE"], "table filter has no built-in chain MINE"),
         (["--chain", "OUTPUT"], "chain OUTPUT of table filter has no rules"),
         (["--trace", "x", "--pcap", "y"], "not from both"),
+        (["--costs", "-", "--pcap", "-"], "--costs and --pcap are both standard input"),
         (["--trace", "{trace}"], "none of 1 packets matches a rule of filter FORWARD"),
     ],
 )

@@ -154,6 +154,11 @@ def test_no_damage_crashes_the_reader_or_makes_counts_disagree(data: st.DataObje
     words = {None: Words.BOTH, Family.IPV4: Words.IPV4, Family.IPV6: Words.IPV6}[family]
     reader = CaptureReader(form, words, len(cut) + 1)
     assert reader.read(bytearray(cut), len(cut))[2] == len(found)
+    places = CaptureReader(form, Words.PLACES, len(cut) + 1)
+    count = places.read(bytearray(cut), len(cut))[2]
+    for version, start, captured, _ in places.headers[:count].tolist():
+        assert version in (4, 6) and start + captured <= len(cut)
+    assert count >= len(found)
     tops = [0xFFFFFFFF] * (packets.words - 3) + [65535, 65535, 255]
     assert all(value <= top for row in found for value, top in zip(row, tops, strict=True))
 

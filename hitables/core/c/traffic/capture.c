@@ -133,8 +133,8 @@ static bool take_header(struct capture *capture, const struct frame *frame, uint
 }
 
 /* *data*: where places count from. */
-static bool take_place(struct capture *capture, const struct frame *frame, const uint8_t *data, uint32_t *word,
-                       uint32_t *length)
+static bool take_place(struct capture *capture, const struct frame *frame, const uint8_t *data,
+                       uint32_t *word, uint32_t *length)
 {
     struct packet_place place;
     enum packet_kind kind = packet_find(frame, &place);
