@@ -1,8 +1,10 @@
 """Whether new rules would cut off the session that loads them, or packets that must pass.
 
 The packets of a session are those of $SSH_CONNECTION: its next packet, a new connection from the same host,
-and the answers to both.  Each is traced through the chains that it traverses in this kernel, with what the
-rules on its way write (way.py), also those of tables that stay as they are.  The kernel is asked for the
+and the answers to both.  If nat of this host translates the session, as its entry in the connection table
+tells, a packet is traced as it was sent up to nat and as it arrives behind that; a new connection must be
+translated to the same server.  Each is traced through the chains that it traverses in this kernel, with what
+the rules on its way write (way.py), also those of tables that stay as they are.  The kernel is asked for the
 members of ipsets, and limits are taken as fresh (kernel_answers.py).  Other conditions that are not part of a
 packet are assumed not to hold; they are named in a refusal, and in a caution where a packet passes only so.
 """
@@ -23,10 +25,12 @@ from ..ir.fields import Family
 from ..ir.packet import Backend
 from ..ir.packet_text import read_packet
 from ..ir.program import BUILT_IN, Program
+from ..ir.rule import Target
 from ..ir.semantics import Walk
 from ..ir.unasked import unasked
 from ..parse.rule_parts import nearest
 from ..verify.question import decided_by, show_rule
+from .translation import Ends, as_sent, may_lead_to
 from .way import Way, table_of
 
 _Places: TypeAlias = tuple[tuple[str, str], ...]
@@ -37,6 +41,10 @@ _OUT = (("raw", "OUTPUT"), ("mangle", "OUTPUT"), ("filter", "OUTPUT"), ("securit
         ("mangle", "POSTROUTING"))  # fmt: skip
 # nat is consulted for the first packet of a connection only.
 _FOLLOWED = tuple(place for place in _IN if place[0] != "nat")
+_SYN = " flags=SYN"
+_NAT_OF_REQUESTS = ("nat", "PREROUTING")
+# The first places behind the translation: of the destination of a request, and of that of its answers.
+_BEHIND_NAT = {("mangle", "INPUT"), ("filter", "OUTPUT")}
 # By chain of table filter: what a packet has traversed before, in tables that write marks.
 _BEFORE = {
     "INPUT": (("raw", "PREROUTING"), ("mangle", "PREROUTING"), ("mangle", "INPUT")),
@@ -47,51 +55,104 @@ _BEFORE = {
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A connection to this host: addresses, ports, and the interface; "" if that is unknown."""
+    """A connection to this host: addresses, ports, and the interface; "" if that is unknown.
+
+    sent  the connection as the client has sent it, if nat of this host translates it
+    """
 
     client: str
     client_port: int
     server: str
     server_port: int
     interface: str = ""
+    sent: Ends | None = None
 
     @property
     def family(self) -> Family:
         return Family.IPV6 if ":" in self.client else Family.IPV4
 
+    @property
+    def arrived(self) -> Ends:
+        """The connection as the socket of the server has it."""
+        return Ends(self.client, self.client_port, self.server, self.server_port)
+
     def packets(self) -> tuple[_Sent, _Sent, _Sent, _Sent]:
         """The next packet and a new connection, each before its answer."""
-        to_us = f"src={self.client} dst={self.server} proto=tcp dport={self.server_port}"
-        from_us = f"src={self.server} dst={self.client} proto=tcp sport={self.server_port}"
-        came, goes = (f" {way}={self.interface}" if self.interface else "" for way in ("in", "out"))
         new_port = 40_000 if self.client_port != 40_000 else 40_001
+        arrived, sent = self.arrived, self.sent or self.arrived
+        first = arrived._replace(client_port=new_port), sent._replace(client_port=new_port)
         return (
-            _Sent("the session", f"{to_us}{came} sport={self.client_port}", "ESTABLISHED", _FOLLOWED),
-            _Sent(
-                "the answers of the session", f"{from_us}{goes} dport={self.client_port}", "ESTABLISHED", _OUT
-            ),
-            _Sent("a new connection", f"{to_us}{came} sport={new_port}", "NEW", _IN),
-            _Sent(
-                "the answers to a new connection", f"{from_us}{goes} dport={new_port}", "ESTABLISHED", _OUT
-            ),
+            self._request("the session", "ESTABLISHED", arrived, sent, _FOLLOWED),
+            self._answer("the answers of the session", arrived, sent),
+            self._request("a new connection", "NEW", *first, _IN),
+            self._answer("the answers to a new connection", *first),
         )
+
+    def _request(self, what: str, state: str, arrived: Ends, sent: Ends, places: _Places) -> _Sent:
+        def fields(server: str, port: int) -> str:
+            came = f" in={self.interface}" if self.interface else ""
+            syn = _SYN if state == "NEW" and self.sent else ""  # also where it is NEW+DNAT
+            ends = f"src={sent.client} dst={server} proto=tcp dport={port}{came} sport={sent.client_port}"
+            return ends + syn
+
+        if self.sent is None:
+            return _Sent(what, fields(arrived.server, arrived.server_port), state, places)
+        behind = fields(arrived.server, arrived.server_port), state + self._nat(new=state == "NEW")
+        before = state if state == "NEW" else behind[1]
+        return _Sent(what, fields(sent.server, sent.server_port), before, places, behind, self._leads_here)
+
+    def _answer(self, what: str, arrived: Ends, sent: Ends) -> _Sent:
+        def fields(client: str, port: int) -> str:
+            goes = f" out={self.interface}" if self.interface else ""
+            return (
+                f"src={arrived.server} dst={client} proto=tcp sport={arrived.server_port}{goes} dport={port}"
+            )
+
+        state = f"ESTABLISHED{self._nat()}"
+        behind = (fields(sent.client, sent.client_port), state) if self.sent else None
+        return _Sent(what, fields(arrived.client, arrived.client_port), state, _OUT, behind)
+
+    def _nat(self, new: bool = False) -> str:
+        """What nat has changed of the connection, as in its state; of a *new* one only its destination."""
+        if self.sent is None:
+            return ""
+        is_snat = (self.client, self.client_port) != (self.sent.client, self.sent.client_port)
+        is_dnat = (self.server, self.server_port) != (self.sent.server, self.sent.server_port)
+        return ("+SNAT" if is_snat and not new else "") + ("+DNAT" if is_dnat else "")
+
+    def _leads_here(self, target: Target) -> bool:
+        """Whether a target of table nat may translate a new connection as it has this one."""
+        return may_lead_to(target, self.sent or self.arrived, self.arrived)
 
 
 class _Sent(NamedTuple):
-    """A packet of a session: what it is, its fields and state, the tables and chains that it traverses."""
+    """A packet of a session: what it is, its fields and state, the tables and chains that it traverses.
+
+    behind      its fields and state behind nat; None: nat does not translate it
+    leads_here  whether a target of table nat translates it so
+    """
 
     what: str
     fields: str
     state: str
     places: _Places
+    behind: tuple[str, str] | None = None
+    leads_here: Callable[[Target], bool] = lambda target: False
 
     @property
     def text(self) -> str:
         return f"{self.fields} state={self.state}"
 
+    @property
+    def text_behind(self) -> str:
+        """The text behind nat."""
+        return self.text if self.behind is None else f"{self.behind[0]} state={self.behind[1]}"
+
     def of_no_connection(self) -> _Sent:
         """The packet, if conntrack has not seen both halves of its connection."""
-        return self._replace(state="INVALID")
+        fields = self.fields.removesuffix(_SYN)
+        behind = self.behind and (self.behind[0].removesuffix(_SYN), "INVALID")
+        return self._replace(fields=fields, state="INVALID", behind=behind)
 
 
 def session_of(environment: Mapping[str, str]) -> Session | None:
@@ -102,19 +163,15 @@ def session_of(environment: Mapping[str, str]) -> Session | None:
         return None
     try:
         client, client_port, server, server_port = words
-        addresses = [_address(client), _address(server)]
-        return Session(
-            addresses[0],
-            int(client_port),
-            addresses[1],
-            int(server_port),
-            client.partition("%")[2] or _interface(addresses[0], addresses[1]),
-        )
+        arrived = Ends(_address(client), int(client_port), _address(server), int(server_port))
     except ValueError:
         raise InvalidOption(
             f"SSH_CONNECTION={connection!r} is not CLIENT PORT SERVER PORT; unset it if "
             "this is no SSH session"
         ) from None
+    sent = as_sent(arrived)
+    interface = client.partition("%")[2] or _interface(sent.client, arrived.server)
+    return Session(*arrived, interface, None if sent == arrived else sent)
 
 
 def ssh_connection(environment: Mapping[str, str]) -> str:
@@ -207,9 +264,33 @@ class Rules:
         for table, chain in packet.places:
             if table == "nat" and not way.is_tracked:
                 continue
-            if not self._passes(way, table, chain, f"{packet.what} ({packet.text})"):
+            if packet.behind and (table, chain) in _BEHIND_NAT and way.is_tracked:
+                way.text = packet.text_behind
+            what = f"{packet.what} ({way.text})"
+            if packet.behind and (table, chain) == _NAT_OF_REQUESTS:
+                passes = self._is_translated(way, packet, what)
+            else:
+                passes = self._passes(way, table, chain, what)
+            if not passes:
                 break
         return way
+
+    def _is_translated(self, way: Way, packet: _Sent, what: str) -> bool:
+        """Whether table nat translates a new connection as it has the session; if not, it is refused.
+
+        A table that stays is taken to do so, as it has before.
+        """
+        table, chain = _NAT_OF_REQUESTS
+        passage = way.enter(self.program, table, chain, self.backend)
+        if passage is None or table not in self.own:
+            return True
+        step = decided_by(passage.walk)
+        target = step.rule.target if step is not None else None
+        if target is not None and packet.leads_here(target):
+            return True
+        why = self._decider(passage.walk, table, chain)
+        self.refusals.append(Refusal(f"{what} is not translated as the session is", why))
+        return False
 
     def trace_must(self, packets: Sequence[str]) -> None:
         """Add those of *packets*, each with its chain, that would not pass to the refusals.

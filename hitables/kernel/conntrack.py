@@ -1,4 +1,4 @@
-"""Flows: entries of the kernel's connection table, created by netlink.
+"""Flows: entries of the kernel's connection table, created and looked up by netlink.
 
 A packet is ESTABLISHED, RELATED or NEW, with SNAT or DNAT, because the table has an entry for it; nothing
 is faked between the packet and the rules.
@@ -69,6 +69,22 @@ def forget_flows(netfilter: Netfilter, family: Family) -> None:
     """Empty the connection table of this namespace."""
     if netfilter.each([netlink.message(CTNETLINK, _DELETE, 0, _NF[family], b"")]):
         raise LiveError("the connection table cannot be emptied")
+
+
+def first_direction(netfilter: Netfilter, family: Family, answer: Tuple) -> Tuple | None:
+    """The first direction of the TCP or UDP flow whose answers are *answer*, before nat.
+
+    None: the connection table of this namespace has no such flow, or cannot be asked.
+    """
+    request = netlink.message(CTNETLINK, _GET, 0, _NF[family], _tuple(family, 2, answer))
+    try:
+        first = netlink.attributes(netlink.attributes(netfilter.ask(request))[1])
+    except LiveError:
+        return None
+    addresses, ports = netlink.attributes(first[1]), netlink.attributes(first[2])
+    source, target = (addresses[kind] for kind in ((1, 2) if family is Family.IPV4 else (3, 4)))
+    sport, dport = (int.from_bytes(ports[kind], "big") for kind in (2, 3))
+    return Tuple(int.from_bytes(source, "big"), int.from_bytes(target, "big"), ports[1][0], sport, dport)
 
 
 def _message(family: Family, flow: Flow) -> bytes:

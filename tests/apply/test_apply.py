@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,11 @@ from support.rule_texts import make_text
 from support.small_namespace import Namespace
 
 import hitables
-from hitables.ir.fields import Family
+from hitables.apply.translation import Ends, may_lead_to
+from hitables.ir.fields import TCP, Family
 from hitables.ir.packet import Backend
+from hitables.kernel.conntrack import Flow, Tuple, make_flows
+from hitables.kernel.netlink import Netfilter
 from hitables.verify.question import Equal
 
 pytestmark = pytest.mark.needs_kernel
@@ -496,6 +500,72 @@ def test_a_session_of_which_a_half_is_not_tracked(tmp_path: Path, tables: str, w
         status = 2 if what else 1
         done = firewall.apply(firewall.file(tables), "--dry-run", status=status, environment=SSH)
         assert what in done.stderr and ("would not pass" in done.stderr) == bool(what)
+
+
+TRANSLATED = (
+    "*mangle\n-A PREROUTING -d 10.0.0.1 -p tcp -m tcp --dport 22 -j DROP\nCOMMIT\n"
+    "*nat\n-A PREROUTING -d 192.0.2.5 -p tcp -m tcp --dport 22 -j DNAT --to-destination 10.0.0.1\nCOMMIT\n"
+    "*filter\n:INPUT DROP [0:0]\n-A INPUT -d 10.0.0.1 -p tcp -m tcp --dport 22 -m conntrack --ctstate DNAT -j ACCEPT\n"
+    "COMMIT\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("", ""), ""),
+        (("*nat\n", "*nat\n-A OUTPUT -j ACCEPT\n"), ""),
+        (
+            ("-A PREROUTING -d 192.0.2.5", "-A OUTPUT -d 192.0.2.5"),
+            "ACCEPT by the policy of chain PREROUTING, table nat",
+        ),
+        (
+            ("--to-destination 10.0.0.1", "--to-destination 10.0.0.2"),
+            "DNAT --to-destination 10.0.0.2 (table nat)",
+        ),
+        (("--to-destination 10.0.0.1", "--to-destination :2222"), "DNAT --to-destination :2222 (table nat)"),
+        (("-A PREROUTING -d 10.0.0.1", "-A PREROUTING -d 192.0.2.5"), "-d 192.0.2.5"),
+        (
+            ("-A INPUT -d 10.0.0.1", "-A INPUT -d 192.0.2.5"),
+            "state=ESTABLISHED+DNAT): DROP by the policy of chain INPUT",
+        ),
+    ],
+)
+def test_a_session_through_nat_is_traced_as_it_was_sent_and_as_it_arrives(
+    firewall: Firewall, change: tuple[str, str], message: str
+) -> None:
+    client, sent_to, server = (int(ip_address(each)) for each in ("10.3.0.1", "192.0.2.5", "10.0.0.1"))
+    flow = Flow(Tuple(client, sent_to, TCP, 50000, 22), replied=True, dnat=server)
+    assert firewall.namespace.call(make_flow, flow) == 0
+    ssh = {"SSH_CONNECTION": "10.3.0.1 50000 10.0.0.1 22"}
+    path = firewall.file(TRANSLATED.replace(*change))
+    done = firewall.apply(path, "--dry-run", status=2 if message else 1, environment=ssh)
+    assert message in done.stderr and ("would not pass" in done.stderr) == bool(message)
+
+
+def make_flow(flow: Flow) -> int:
+    netfilter = Netfilter()
+    try:
+        return make_flows(netfilter, Family.IPV4, [flow])
+    finally:
+        netfilter.close()
+
+
+@pytest.mark.parametrize(
+    ("target", "may"),
+    [
+        ("REDIRECT --to-ports 22", True), ("REDIRECT --to-ports 20-30", True), ("REDIRECT --to-ports 23", False),
+        ("REDIRECT", False), ("DNAT --to-destination 10.0.0.1:22", True), ("DNAT --to-destination 10.0.0.1", False),
+        ("DNAT --to-destination :22", False), ("DNAT --to-destination 10.0.0.1-10.0.0.9:22 --random", True),
+        ("DNAT --to-destination 10.0.0.9:22", False), ("NETMAP --to 10.0.0.0/24", True), ("ACCEPT", False),
+    ],
+)  # fmt: skip
+def test_which_targets_may_translate_to_a_server(target: str, may: bool) -> None:
+    text = f"*nat\n:PREROUTING ACCEPT\n-A PREROUTING -p tcp -j {target}\nCOMMIT\n"
+    (rule,) = hitables.read(text).table("nat")["PREROUTING"].rules
+    assert rule.target is not None
+    sent, arrived = Ends("10.3.0.1", 5000, "192.0.2.5", 2222), Ends("10.3.0.1", 5000, "10.0.0.1", 22)
+    assert may_lead_to(rule.target, sent, arrived) is may
 
 
 def test_marks_that_nothing_sets_are_none(firewall: Firewall) -> None:

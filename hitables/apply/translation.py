@@ -1,0 +1,77 @@
+"""Where the kernel's connection table and rules of table nat send a connection to this host.
+
+Users: lockout.py.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import NamedTuple
+
+from ..errors import LiveError
+from ..ir.fields import TCP, Family
+from ..ir.rule import Target
+from ..kernel.conntrack import Tuple, first_direction
+from ..kernel.netlink import Netfilter
+
+
+class Ends(NamedTuple):
+    """The two ends of a TCP connection."""
+
+    client: str
+    client_port: int
+    server: str
+    server_port: int
+
+    @property
+    def family(self) -> Family:
+        return Family.IPV6 if ":" in self.client else Family.IPV4
+
+
+def as_sent(ends: Ends) -> Ends:
+    """The connection as its client has sent it, before nat; *ends* if the kernel knows of no translation.
+
+    *ends*: as the socket of this host has it.
+    """
+    client, server = (int(ipaddress.ip_address(each)) for each in (ends.client, ends.server))
+    answer = Tuple(server, client, TCP, ends.server_port, ends.client_port)
+    try:
+        netfilter = Netfilter()
+    except LiveError:
+        return ends
+    try:
+        first = first_direction(netfilter, ends.family, answer)
+    finally:
+        netfilter.close()
+    if first is None:
+        return ends
+    address = ipaddress.IPv4Address if ends.family is Family.IPV4 else ipaddress.IPv6Address
+    return Ends(str(address(first.source)), first.sport, str(address(first.target)), first.dport)
+
+
+# As the parser spells it: FIRST-LAST:PORTS, in IPv6 [FIRST-LAST]:PORTS; any part may be missing.
+_TO = re.compile(r"--to-destination \[?([^\]\s]*?)\]?(?::(\d+)(?:-(\d+))?(?:/\d+)?)?(?: |$)")
+_TO_PORTS = re.compile(r"--to-ports (\d+)(?:-(\d+))?")
+
+
+def may_lead_to(target: Target, sent: Ends, arrived: Ends) -> bool:
+    """Whether *target* may translate a connection that was *sent* to the server at which it has *arrived*.
+
+    Of ranges, and of targets other than DNAT and REDIRECT, any choice is taken as possible.
+    """
+    if target.name == "REDIRECT":
+        found = _TO_PORTS.search(target.key)
+        return _has_port(found, 1, sent, arrived)
+    found = _TO.search(target.key)
+    if target.name != "DNAT" or found is None:
+        return target.name not in ("ACCEPT", "DROP")
+    address = found[1] or sent.server
+    return ("-" in address or address == arrived.server) and _has_port(found, 2, sent, arrived)
+
+
+def _has_port(found: re.Match[str] | None, at: int, sent: Ends, arrived: Ends) -> bool:
+    """Whether the ports from group *at* on have that of the server; none: it stays as it was sent."""
+    if found is None or found[at] is None:
+        return sent.server_port == arrived.server_port
+    return int(found[at]) <= arrived.server_port <= int(found[at + 1] or found[at])
