@@ -44,6 +44,8 @@ from hitables.parse.packet_stream import FoundPackets, open_capture
 from hitables.simulate.batch import PacketBatch
 from hitables.simulate.boundary_packets import draw_packets
 
+pytestmark = pytest.mark.engine
+
 ETHERNET = {Family.IPV4: b"\2" * 12 + b"\x08\x00", Family.IPV6: b"\2" * 12 + b"\x86\xdd"}
 EXTENSION_HEADERS = (0, 43, 44, 51, 60, 135)
 OUTSIDE = (Field.IIF, Field.OIF, Field.MAC, Field.STATE)  # what a frame does not tell
