@@ -169,15 +169,7 @@ def test_a_module_runs_as_a_plain_script(needs_ansible: None, name: str, tmp_pat
         "confirm": {"state_dir": str(tmp_path / "none")},
         "apply": {"src": "/a", "rules": "b"},
     }[name]
-    (tmp_path / "arguments").write_text(json.dumps({"ANSIBLE_MODULE_ARGS": given}))
-    done = subprocess.run(
-        [sys.executable, MODULES[name], tmp_path / "arguments"],
-        env=environment(tmp_path),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    result = json.loads(done.stdout)
+    result = run_module(name, tmp_path, **given)
     if name == "check":
         assert not result["equal"] and "dport=7" in result["findings"][0]["packet"], result
     elif name == "compile":
@@ -186,6 +178,20 @@ def test_a_module_runs_as_a_plain_script(needs_ansible: None, name: str, tmp_pat
         assert "there is no such state directory" in result["msg"]
     else:
         assert "mutually exclusive" in result["msg"]
+
+
+def run_module(name: str, folder: Path, **given: Any) -> dict[str, Any]:
+    """The result of a module, run as a plain script."""
+    (folder / "arguments").write_text(json.dumps({"ANSIBLE_MODULE_ARGS": given}))
+    done = subprocess.run(
+        [sys.executable, MODULES[name], folder / "arguments"],
+        env=environment(folder),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
 
 
 @pytest.fixture(params=list(Backend), ids=lambda backend: backend.value)
@@ -232,6 +238,17 @@ def test_a_playbook_lives_with_a_firewall(needs_ansible: None, firewall: Firewal
     assert f"ok={tasks.count(count)} " in printed
     port = 2223 if tags == "all" else 2222
     assert f"--dport {port} -j ACCEPT" in firewall.save()
+
+
+@pytest.mark.needs_kernel
+@pytest.mark.parametrize("family", [{}, {"family": "4"}])
+def test_rules6_alone_are_of_ipv6(needs_ansible: None, tmp_path: Path, family: dict[str, str]) -> None:
+    """Their text does not tell."""
+    with Namespace() as namespace:
+        rules6 = "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -p tcp --dport 81 -j DROP\nCOMMIT\n"
+        given: dict[str, Any] = {"rules6": rules6, "state_dir": str(tmp_path / "state"), **family}
+        result = namespace.call(run_module, "apply", tmp_path, _ansible_check_mode=True, **given)
+    assert [each["family"] for each in result["families"]] == [6], result
 
 
 @pytest.mark.needs_kernel

@@ -22,7 +22,7 @@ options:
     description: The rule set as text, instead of O(src); in check mode it needs no file on the host.
     type: str
   src6:
-    description: The rule set of the other family.
+    description: The rule set of the other family; without O(src) and O(rules) it is IPv6.
     type: path
   rules6:
     description: The rule set of the other family as text, instead of O(src6).
@@ -189,6 +189,8 @@ def main():
         rules_file(module, "src", "rules", "rules"),
         rules_file(module, "src6", "rules6", "rules6"),
     ]
+    if files[0] is None:
+        params["family"] = "6"
     words = ["apply"] + [each for each in files if each is not None] + option_words(APPLY, params)
     if not params["compile"]:
         words.append("--no-compile")
