@@ -194,6 +194,15 @@ def run_module(name: str, folder: Path, **given: Any) -> dict[str, Any]:
     return result
 
 
+def test_in_check_mode_nothing_waits_on_a_new_host(needs_ansible: None, tmp_path: Path) -> None:
+    """There apply makes no state directory; a rule set of a certain number is missed nevertheless."""
+    state = str(tmp_path / "state")
+    result = run_module("confirm", tmp_path, state_dir=state, _ansible_check_mode=True)
+    assert (result["changed"], result["confirmed"]) == (False, 0), result
+    result = run_module("confirm", tmp_path, state_dir=state, number=3, _ansible_check_mode=True)
+    assert result["msg"] == "rule set 3 cannot be confirmed: there is none"
+
+
 @pytest.fixture(params=list(Backend), ids=lambda backend: backend.value)
 def firewall(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Firewall]:
     request.getfixturevalue("needs_kernel")

@@ -10,6 +10,7 @@ short_description: Keep the rules that apply has loaded
 description:
   - Confirms the rule set that waits, so that it stays, and so that each boot loads it.
   - If none waits, nothing is done.
+  - A folder O(state_dir) that does not exist is an error, except in check mode, where no task has made it.
 version_added: 0.1.0
 author: The hitables developers (@hitables)
 options:
@@ -27,7 +28,7 @@ options:
 attributes:
   check_mode:
     support: full
-    description: Nothing is confirmed.
+    description: Nothing is confirmed. Rules that a task before would have loaded do not wait.
   diff_mode:
     support: none
     description: The rules do not change.
@@ -47,6 +48,8 @@ confirmed:
   type: int
 """
 
+import os
+
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hitables.firewall.plugins.module_utils.command import (
     EXECUTABLE,
@@ -58,10 +61,17 @@ from ansible_collections.hitables.firewall.plugins.module_utils.command import (
 ARGUMENTS = dict(number=dict(type="int"), state_dir=STATE, executable=EXECUTABLE)
 
 
+def history_of(module, state):
+    """The document of hitables history; empty on a new host in check mode, where apply made no folder."""
+    if module.check_mode and not os.path.exists(module.params["state_dir"]):
+        return {"waiting": None, "confirmed": 0, "rule_sets": []}
+    return document(module, ["history"] + state)[1]
+
+
 def main():
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     number, state = module.params["number"], ["--state", module.params["state_dir"]]
-    _status, history = document(module, ["history"] + state)
+    history = history_of(module, state)
     waiting = history["waiting"]["number"] if history["waiting"] else None
     if number is not None and number not in (waiting, history["confirmed"]):
         ended = [each["status"] for each in history["rule_sets"] if each["number"] == number]
