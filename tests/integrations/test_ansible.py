@@ -203,6 +203,29 @@ def test_in_check_mode_nothing_waits_on_a_new_host(needs_ansible: None, tmp_path
     assert result["msg"] == "rule set 3 cannot be confirmed: there is none"
 
 
+def test_line_ends_of_windows_are_a_change_of_the_compiled_file(needs_ansible: None, tmp_path: Path) -> None:
+    """And what is written goes through a link, as hitables compile -o writes it."""
+    (tmp_path / "a.rules").write_text(RULES)
+    dest, link = tmp_path / "compiled", tmp_path / "link"
+    link.symlink_to("compiled")
+    given = {"src": str(tmp_path / "a.rules"), "dest": str(link), "mode": "0600"}
+    assert run_module("compile", tmp_path, **given)["changed"]
+    compiled = dest.read_bytes()
+    dest.write_bytes(compiled.replace(b"\n", b"\r\n"))
+    assert [run_module("compile", tmp_path, **given)["changed"] for _ in range(2)] == [True, False]
+    assert dest.read_bytes() == compiled and link.is_symlink()
+    assert dest.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("dest", ["", "device"])
+def test_a_folder_or_a_device_is_not_replaced_by_a_file(
+    needs_ansible: None, tmp_path: Path, dest: str
+) -> None:
+    os.mkfifo(tmp_path / "device")
+    result = run_module("compile", tmp_path, rules=RULES, dest=str(tmp_path / dest))
+    assert "dest is a folder or a device" in result["msg"]
+
+
 @pytest.fixture(params=list(Backend), ids=lambda backend: backend.value)
 def firewall(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Firewall]:
     request.getfixturevalue("needs_kernel")

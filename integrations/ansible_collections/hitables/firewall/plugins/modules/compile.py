@@ -21,7 +21,9 @@ options:
     description: The rule set as text, instead of O(src).
     type: str
   dest:
-    description: The file that the compiled rule set is written to.
+    description:
+      - The file that the compiled rule set is written to.
+      - If it is a symbolic link, the file that it leads to gets the rules, owner and mode; the link stays.
     type: path
     required: true
   backend:
@@ -122,10 +124,10 @@ ARGUMENTS = dict(
 
 
 def read(path):
-    """The text of a file, with the bytes that are no UTF-8; "" if there is no file."""
+    """The text of a file with its line ends, and with the bytes that are no UTF-8; "" if there is no file."""
     if not os.path.exists(path):
         return ""
-    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+    with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
         return file.read()
 
 
@@ -139,17 +141,18 @@ def main():
     )
     params = module.params
     params["dest"] = os.path.abspath(params["dest"])
+    target = os.path.realpath(params["dest"])  # as hitables compile -o does
     source = rules_file(module, "src", "rules", "rules")
     given = os.path.join(module.tmpdir, source)
-    if os.path.exists(given) and os.path.exists(params["dest"]) and os.path.samefile(given, params["dest"]):
+    if os.path.exists(given) and os.path.exists(target) and os.path.samefile(given, target):
         module.fail_json(msg=f"dest is the rule set that is compiled, {source}")
-    if os.path.isdir(params["dest"]):
-        module.fail_json(msg=f"dest is a folder, {params['dest']}; name a file in it")
-    if not os.path.isdir(os.path.dirname(params["dest"])):
-        module.fail_json(msg=f"the folder of dest does not exist: {os.path.dirname(params['dest'])}")
+    if os.path.exists(target) and not os.path.isfile(target):  # a device would be replaced by a file
+        module.fail_json(msg=f"dest is a folder or a device, {params['dest']}; name a file")
+    if not os.path.isdir(os.path.dirname(target)):
+        module.fail_json(msg=f"the folder of dest does not exist: {os.path.dirname(target)}")
     made = os.path.join(module.tmpdir, "compiled")
     run(module, ["compile", source, "-o", made, "--quiet"] + option_words(COMPILE, params))
-    before, after = read(params["dest"]), read(made)
+    before, after = read(target), read(made)
     changed = before != after
     result = {"dest": params["dest"], "rules": len(re.findall("^(?:\\[.*\\] )?-A ", after, re.MULTILINE))}
     if module._diff:
@@ -160,9 +163,10 @@ def main():
             "after_header": params["dest"],
         }
     if changed and not module.check_mode:
-        module.atomic_move(made, params["dest"])
-    if os.path.exists(params["dest"]):
-        changed = module.set_fs_attributes_if_different(module.load_file_common_arguments(params), changed)
+        module.atomic_move(made, target)
+    if os.path.exists(target):
+        attributes = module.load_file_common_arguments(params, target)
+        changed = module.set_fs_attributes_if_different(attributes, changed)
     module.exit_json(changed=changed, **result)
 
 
