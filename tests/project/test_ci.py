@@ -89,7 +89,8 @@ def test_the_action_answers(folder: Path, kind: str, status: int, answer: str) -
     assert done.returncode == status, done.stderr
     assert (folder / "output").read_text() == f"answer={answer}\n"
     assert (folder / inputs["report"]).exists() == (status < 2) and not (folder / "oops.rules").exists()
-    assert re.search(r"steps\.check\.outputs\.answer", action["outputs"]["answer"]["value"])
+    value = action["outputs"]["answer"]["value"]  # also if hitables could not be installed
+    assert value == "${{ steps.check.outputs.answer || 'undecided' }}"
     if kind == "changed":
         assert "packet: table=filter chain=FORWARD" in done.stderr
     if status < 2:
