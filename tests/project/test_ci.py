@@ -67,34 +67,61 @@ def test_the_workflow_of_the_page_fits_and_gives_what_the_action_takes() -> None
     assert sarif in PAGE and workflow["jobs"]["firewall"]["steps"][-1]["with"]["sarif_file"] == sarif
 
 
-@pytest.mark.parametrize(
-    ("kind", "status", "answer"), [("same", 0, "equal"), ("changed", 1, "different"), ("bad", 2, "undecided")]
-)
-def test_the_action_answers(folder: Path, kind: str, status: int, answer: str) -> None:
+def check_step(folder: Path, **given: str) -> tuple[subprocess.CompletedProcess[str], str, Path]:
+    """Run the step of the action that compares; how it ended, its answer, and where the report is."""
     action = yaml((ROOT / "action.yml").read_text())
     (step,) = (step for step in action["runs"]["steps"] if step.get("id") == "check")
-    after = "fire wall; touch oops.rules"  # a name that is no command
-    (folder / after).write_text(FILES[kind])
-    given = {
-        "before": "reviewed.rules",
-        "after": after,
-        "arguments": "\n--backend nft\n  --timeout 100 --chain FORWARD\n",
-    }
     inputs = {name: given.get(name, each.get("default", "")) for name, each in action["inputs"].items()}
     env = {
         name: re.sub(r"\$\{\{ inputs\.(\w+) \}\}", lambda result: inputs[result[1]], value)
         for name, value in step["env"].items()
     }
+    (folder / "output").touch()
     done = bash(step["run"], folder, GITHUB_OUTPUT="output", **env)
+    answer = re.fullmatch(r"(?:answer=(\w+)\n)?", (folder / "output").read_text())
+    default = re.fullmatch(
+        r"\$\{\{ steps\.check\.outputs\.answer \|\| '(\w+)' \}\}", action["outputs"]["answer"]["value"]
+    )
+    assert answer is not None and default is not None
+    return done, answer[1] or default[1], folder / inputs["report"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "answer"), [("same", 0, "equal"), ("changed", 1, "different"), ("bad", 2, "undecided")]
+)
+def test_the_action_answers(folder: Path, kind: str, status: int, answer: str) -> None:
+    after = "fire wall; touch oops.rules"  # a name that is no command
+    (folder / after).write_text(FILES[kind])
+    arguments = "\n--backend nft\n  --timeout 100 --chain FORWARD\n"
+    (folder / "hitables-check.sarif").write_text("of an earlier run")
+    done, found, report = check_step(folder, before="reviewed.rules", after=after, arguments=arguments)
     assert done.returncode == status, done.stderr
-    assert (folder / "output").read_text() == f"answer={answer}\n"
-    assert (folder / inputs["report"]).exists() == (status < 2) and not (folder / "oops.rules").exists()
-    value = action["outputs"]["answer"]["value"]  # also if hitables could not be installed
-    assert value == "${{ steps.check.outputs.answer || 'undecided' }}"
+    assert found == answer
+    assert report.exists() == (status < 2) and not (folder / "oops.rules").exists()
     if kind == "changed":
         assert "packet: table=filter chain=FORWARD" in done.stderr
     if status < 2:
-        assert "backend nft" in done.stderr or '"nft"' in (folder / inputs["report"]).read_text()
+        assert "backend nft" in done.stderr or '"nft"' in report.read_text()
+
+
+@pytest.mark.parametrize("arguments", ["--help", "-h"])
+def test_the_action_has_no_answer_without_a_report(folder: Path, arguments: str) -> None:
+    """Arguments may end hitables with exit status 0 before it compares anything."""
+    (folder / "firewall.rules").write_text(FILES["changed"])
+    done, answer, report = check_step(
+        folder, before="reviewed.rules", after="firewall.rules", arguments=arguments
+    )
+    assert done.returncode == 2 and answer == "undecided" and not report.exists()
+    assert "no answer without the report hitables-check.sarif" in done.stderr
+
+
+@pytest.mark.parametrize("report", ["reviewed.rules", "./firewall.rules", "other.rules"])
+def test_a_report_of_the_action_replaces_no_rule_set(folder: Path, report: str) -> None:
+    for name in ("firewall.rules", "other.rules"):
+        (folder / name).write_text(OFFICE)
+    given = {"before": "reviewed.rules", "after": "firewall.rules", "arguments": "--against other.rules"}
+    done, answer, path = check_step(folder, **given, report=report)
+    assert done.returncode == 2 and answer == "undecided" and path.read_text() == OFFICE
 
 
 def test_the_steps_of_the_action_use_no_input_but_by_a_variable() -> None:
