@@ -77,7 +77,11 @@ def check_step(folder: Path, **given: str) -> tuple[subprocess.CompletedProcess[
         for name, value in step["env"].items()
     }
     (folder / "output").touch()
-    done = bash(step["run"], folder, GITHUB_OUTPUT="output", **env)
+    commands = folder / "runner temp/hitables/bin"
+    commands.mkdir(parents=True)
+    (commands / "hitables").symlink_to(Path(sys.executable).parent / "hitables")
+    variables = {"GITHUB_OUTPUT": "output", "RUNNER_TEMP": str(folder / "runner temp")}
+    done = bash(step["run"], folder, **variables, **env)
     answer = re.fullmatch(r"(?:answer=(\w+)\n)?", (folder / "output").read_text())
     default = re.fullmatch(
         r"\$\{\{ steps\.check\.outputs\.answer \|\| '(\w+)' \}\}", action["outputs"]["answer"]["value"]
@@ -129,11 +133,31 @@ def test_the_steps_of_the_action_use_no_input_but_by_a_variable() -> None:
         assert "${{" not in step["run"]
 
 
-def test_the_action_installs_the_project_itself() -> None:
-    """Not run here, as it builds: the folder it names is one that pip can install."""
+def test_the_action_installs_the_project_itself_and_leaves_the_path_alone(tmp_path: Path) -> None:
+    """Nothing is built here: a stand-in for python3 makes a venv whose pip tells its arguments."""
     (install,) = (s for s in yaml((ROOT / "action.yml").read_text())["runs"]["steps"] if "pip" in s["run"])
-    assert install["env"]["SOURCE"] == "${{ github.action_path }}" and '"$SOURCE"' in install["run"]
-    assert (ROOT / "pyproject.toml").exists()
+    stand_in = tmp_path / "path/python3"
+    stand_in.parent.mkdir()
+    stand_in.write_text(
+        '#!/bin/sh\n[ "$1 $2" = "-m venv" ] && mkdir -p "$3/bin" && cd "$3/bin" || exit\n'
+        "printf '#!/bin/sh\\nfor each; do echo \"$each\"; done >arguments\\n' >pip && chmod +x pip\n"
+    )
+    stand_in.chmod(0o755)
+    variables = {
+        "PATH": f"{stand_in.parent}:{os.environ['PATH']}",
+        "RUNNER_TEMP": str(tmp_path / "runner temp"),
+        "GITHUB_ACTION_PATH": str(ROOT),
+        "GITHUB_PATH": str(tmp_path / "paths"),
+    }
+    done = bash(install["run"], tmp_path, **variables)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "arguments").read_text().splitlines()[-1] == str(ROOT)
+    assert (ROOT / "pyproject.toml").exists() and not (tmp_path / "paths").exists()
+
+
+def test_the_action_takes_no_path_from_a_context() -> None:
+    """In a job with container: these are paths of the host, which the container does not have."""
+    assert not re.search(r"\$\{\{ *(github|runner)\.", (ROOT / "action.yml").read_text())
 
 
 @pytest.mark.parametrize(("kind", "status"), [("same", 0), ("changed", 1), ("bad", 2)])
