@@ -40,7 +40,8 @@ class _Copy:
 
 def deletes_copies(plan: Plan) -> bool:
     """Whether *plan* deletes copies, in trees or overlays, of rules that stay in the list."""
-    if not plan.updates and not plan.chosen and not plan.hot:
+    changes_entries = plan.before.entry_chains != plan.after.entry_chains
+    if not plan.updates and not plan.chosen and not plan.hot and not changes_entries:
         return False  # it edits chains that no packet reaches
     if plan.folds or plan.hot:  # hot rules are copies, too
         return bool(plan.edits)

@@ -16,6 +16,7 @@ from hitables.ir.packet import Backend
 from hitables.kernel.namespace import Namespace, run
 from sflgen.commands import read_commands
 from sflgen.edits import Op
+from sflgen.front_tree import due, plan_front_tree
 from sflgen.hot_rules import hot_unproved
 from sflgen.kernel import Kernel, finish_commit, loader
 from sflgen.planner import Plan, fold_unproved, plan_unproved, start_unproved
@@ -229,3 +230,32 @@ def test_the_count_of_an_entry_goes_to_the_rule_that_it_stands_for(
     with Namespace() as namespace:
         entries, counted = namespace.call(with_entry, backend, str(tmp_path / "st"), removing)
     assert entries == 1 and counted == 50
+
+
+def with_trees_of_entries(backend: str, folder: str) -> list[dict[int, int]]:
+    """The counts before and after two trees of entries, of which the second has the rules of the first."""
+    host = Host(backend, Path(folder))
+    host.commit(host.first)
+    seen = []
+    for first in (100, 200):
+        for port in range(first, first + 20):
+            rule = f"-s 10.9.{port}.0/24 -p tcp -m tcp --dport {port} -j DROP"
+            host.commit(updates(host, f"-I INPUT 1 -c {port} 900 {rule}", Strategy.OVERLAY))
+        seen.append(host.counts())
+        chain_id = due(host.store.state)
+        assert chain_id is not None
+        tree = plan_front_tree(host.store.state, chain_id)
+        assert tree is not None
+        host.commit(tree)
+        seen.append(host.counts())
+    host.store.close()
+    return seen
+
+
+@both
+def test_entries_that_become_a_tree_keep_their_counts(backend: str, tmp_path: Path) -> None:
+    with Namespace() as namespace:
+        seen = namespace.call(with_trees_of_entries, backend, str(tmp_path / "st"))
+    first = EVERY | {port: port for port in range(100, 120)}
+    both_trees = first | {port: port for port in range(200, 220)}
+    assert seen == [first, first, both_trees, both_trees]
