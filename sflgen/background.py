@@ -42,7 +42,7 @@ from .settings import Strategy
 from .state import State
 
 # Edits in a piece: loading them takes about as long as a few updates.
-PIECE = 400
+PIECE = 1000
 
 # The process ends when at most FEW_UPDATES updates are left to plan, or after MAX_ROUNDS rounds of updates.
 FEW_UPDATES, MAX_ROUNDS = 3, 20
