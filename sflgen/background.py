@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import itertools
 import os
 import select
 import signal
@@ -44,7 +45,8 @@ from .state import State
 # Edits in a piece: loading them takes about as long as a few updates.
 PIECE = 1000
 
-# The process ends when at most FEW_UPDATES updates are left to plan, or after MAX_ROUNDS rounds of updates.
+# When all pieces are loaded, the process ends if at most FEW_UPDATES updates are left to plan, or after
+# MAX_ROUNDS rounds of updates.
 FEW_UPDATES, MAX_ROUNDS = 3, 20
 
 _PR_SET_PDEATHSIG = 1
@@ -61,7 +63,7 @@ class Stale(HitablesError):
 
 @dataclass(frozen=True)
 class _StagedPiece:
-    """Edits of chains which no rule of other chains enters yet."""
+    """Edits of chains that no packet reaches yet."""
 
     edits: Piece
 
@@ -141,7 +143,7 @@ class BackgroundFold:
         if self.staged:
             edits.sort(key=lambda edit: edit.op is not Op.NEW)  # a rule may jump to a chain of a later piece
             edits = staging.split(edits, connection)
-        state, count = fold.after, 0
+        state, count, rounds = fold.after, 0, 0
         while True:
             send(connection, _UpdateRequest())
             batches, is_last = receive(connection)
@@ -150,9 +152,11 @@ class BackgroundFold:
                 plan = _plan_over(state, updates, proving)
                 planned += plan.edits
                 state, count = plan.after, count + 1
-            edits += staging.split(planned, connection) if self.staged else planned
+            rounds += 1
+            # Pieces are loaded one at a time: without a limit, there might always be some left.
+            edits += staging.split(planned, connection) if self.staged and rounds <= MAX_ROUNDS else planned
             if is_last:
-                edits = [*staging.rest, *edits]
+                edits = [*staging.rest(), *edits]
                 layouts, entry_chains = tuple(state.layouts.items()), tuple(state.entry_chains.items())
                 return _Result(tuple(edits), layouts, entry_chains, fold.chosen, count)
 
@@ -283,15 +287,12 @@ def _in_pieces(edits: Sequence[Edit]) -> list[Piece]:
 
 
 class _Staging:
-    """The chains that the fold has made so far: all edits of these can be loaded before packets reach them.
-
-    rest  such edits, too few for a piece
-    """
+    """Chains that the fold has made: all edits of these can be loaded before packets reach them."""
 
     def __init__(self, prefix: str) -> None:
-        self.rest: list[Edit] = []
         self._names = Names(prefix, ())
         self._chains: set[ChainId] = set()
+        self._rest: dict[str, list[Edit]] = {}  # by table: edits of such chains, too few for a piece
 
     def split(self, edits: Sequence[Edit], connection: socket.socket) -> list[Edit]:
         """Send those of *edits* that are of such chains, in whole pieces; the edits of other chains.
@@ -303,12 +304,21 @@ class _Staging:
             for edit in edits
             if edit.op is Op.NEW and self._names.is_generated(edit.chain)
         }
-        self.rest += [edit for edit in edits if (edit.table, edit.chain) in self._chains]
-        pieces = _in_pieces(self.rest)
-        self.rest = list(pieces.pop()) if pieces else []
-        for piece in pieces:
-            send(connection, _StagedPiece(piece))
-        return [edit for edit in edits if (edit.table, edit.chain) not in self._chains]
+        others = []
+        for edit in edits:
+            if (edit.table, edit.chain) in self._chains:
+                rest = self._rest.setdefault(edit.table, [])
+                rest.append(edit)
+                if len(rest) == PIECE:
+                    send(connection, _StagedPiece(tuple(rest)))
+                    rest.clear()
+            else:
+                others.append(edit)
+        return others
+
+    def rest(self) -> list[Edit]:
+        """The edits of such chains that are in no piece."""
+        return list(itertools.chain.from_iterable(self._rest.values()))
 
 
 # New trees taken over.

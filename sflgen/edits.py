@@ -173,21 +173,21 @@ def replaceable(program: Program, edits: Sequence[Edit]) -> tuple[list[Edit], li
     return found, places
 
 
-def without_passing(program: Program, edits: Sequence[Edit]) -> tuple[list[Edit], list[int | None]]:
+def without_undone(program: Program, edits: Sequence[Edit]) -> tuple[list[Edit], list[int | None]]:
     """*edits* of *program* without the rows that they insert and delete again; and where each is in them, if
     it still is.  No row may be replaced that they insert (`replaceable`).
 
     iptables-nft-restore leaves out a row that the same text deletes, and the kernel then refuses the rows
     that were inserted in front of it.
     """
-    passing: set[int] = set()
+    undone: set[int] = set()
     inserted: dict[tuple[str, str], list[int]] = {}  # by chain: the edit that inserted each row, or -1
     for number, edit in enumerate(edits):
         by = _rows_of(inserted, program, edit, -1)
         if edit.op is Op.DELETE and by[edit.at] >= 0:
-            passing |= {by[edit.at], number}
+            undone |= {by[edit.at], number}
         _follow(by, edit, number)
-    if not passing:
+    if not undone:
         return list(edits), list(range(len(edits)))
     found: list[Edit] = []
     places: list[int | None] = []
@@ -195,9 +195,9 @@ def without_passing(program: Program, edits: Sequence[Edit]) -> tuple[list[Edit]
     for number, edit in enumerate(edits):
         stays = _rows_of(staying, program, edit, True)
         at = sum(stays[: edit.at])
-        _follow(stays, edit, number not in passing)
-        places.append(None if number in passing else len(found))
-        if number not in passing:
+        _follow(stays, edit, number not in undone)
+        places.append(None if number in undone else len(found))
+        if number not in undone:
             found.append(replace(edit, at=at))
     return found, places
 

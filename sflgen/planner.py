@@ -28,7 +28,7 @@ from hitables.ir.rule import Kind, Rule
 from hitables.parse.iptables import read
 
 from .deciding import relying
-from .edits import Count, Edit, Op, apply, jumps_to, replaceable, without_passing
+from .edits import Count, Edit, Op, apply, jumps_to, replaceable, without_undone
 from .edits import text as text_of
 from .entries import is_crowded
 from .given_counts import given_counts
@@ -103,11 +103,11 @@ def loadable_edits(before: State, edits: Sequence[Edit]) -> tuple[Sequence[Edit]
     """Edits with the same effect that iptables-nft-restore takes; and where each of *edits* is in them, if it
     still is.
     """
-    there: Sequence[int] = range(len(edits))
+    replacing_places: Sequence[int] = range(len(edits))
     if any(edit.op is Op.REPLACE for edit in edits):  # few patches replace a row at all
-        edits, there = replaceable(before.loaded, edits)
-    found, places = without_passing(before.loaded, edits)
-    return found, [places[place] for place in there]
+        edits, replacing_places = replaceable(before.loaded, edits)
+    found, places = without_undone(before.loaded, edits)
+    return found, [places[place] for place in replacing_places]
 
 
 def plan_unproved(

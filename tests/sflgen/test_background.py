@@ -235,6 +235,33 @@ def test_updates_over_staged_trees_are_staged_too() -> None:
     assert len(plan.edits) < 20, "each update has an edit of its own"
 
 
+def test_a_fold_ends_though_updates_of_two_tables_alternate() -> None:
+    """The pieces of updates are as long as others, and no round after the last one makes more of them."""
+    rules = "".join(f"-A INPUT -s 10.{n}.0.0/16 -p tcp --dport {n + 1} -j DROP\n" for n in range(40))
+    text = "".join(f"*{table}\n:INPUT ACCEPT\n{rules}COMMIT\n" for table in ("filter", "mangle"))
+    state = start_unproved(hitables.read(text), Settings("nft", min_length=3)).after
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sflgen.background.PIECE", 30)
+        patch.setattr("sflgen.background.MAX_ROUNDS", 2)
+        fold = BackgroundFold(state, [("filter", "INPUT"), ("mangle", "INPUT")], proving=False, staged=True)
+    for cycle in range(200):
+        for number in range(4):  # more updates than FEW_UPDATES for each piece that is loaded
+            table = ("filter", "mangle")[number % 2]
+            command = f"-t {table} -I INPUT 1 -s 10.{cycle % 40}.{number}.0/24 -j DROP"
+            plan = plan_unproved(state, read_commands(command, state.master), Strategy.GRAFT)
+            fold.note(plan)
+            state = plan.after
+        select.select([fold.socket], [], [], 1)
+        if fold.is_done():
+            break
+        if fold.pieces:
+            state = piece_plan(state, fold.pieces.popleft()).after
+    assert fold.is_done()
+    plan = fold.plan(state, proving=True)
+    fold.stop()
+    check(plan)
+
+
 def reached(state: State) -> set[str]:
     """The chains that packets may reach, and those of the list."""
     chains = {chain.name for table in state.master for chain in table.chains}

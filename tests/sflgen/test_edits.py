@@ -14,7 +14,7 @@ from hitables.errors import ParseError
 from hitables.ir.program import Program
 from sflgen import lcs
 from sflgen.commands import read_commands
-from sflgen.edits import Edit, Op, apply, replaceable, rule_key, text, without_passing
+from sflgen.edits import Edit, Op, apply, replaceable, rule_key, text, without_undone
 from sflgen.lcs import by_bits, by_pairs, gaps
 from sflgen.least_edits import sync, with_others
 
@@ -248,7 +248,7 @@ def test_no_row_is_deleted_that_the_same_edits_insert(seed: int, commands: int) 
     """The kernel refuses rows in front of it; the result is the same."""
     before, edits, program = random_edits(random.Random(seed), commands)
     edits = replaceable(before, edits)[0]
-    loadable, places = without_passing(before, edits)
+    loadable, places = without_undone(before, edits)
     assert hitables.write(apply(before, loadable)) == hitables.write(program)
     assert [place for place in places if place is not None] == list(range(len(loadable)))
     for place, edit in zip(places, edits, strict=True):
