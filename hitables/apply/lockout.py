@@ -2,11 +2,13 @@
 
 The packets of a session are those of $SSH_CONNECTION: its next packet, a new connection from the same host,
 and the answers to both.  If nat of this host translates the session, as its entry in the connection table
-tells, a packet is traced as it was sent up to nat and as it arrives behind that; a new connection must be
-translated to the same server.  Each is traced through the chains that it traverses in this kernel, with what
-the rules on its way write (way.py), also those of tables that stay as they are.  The kernel is asked for the
-members of ipsets, and limits are taken as fresh (kernel_answers.py).  Other conditions that are not part of a
-packet are assumed not to hold; they are named in a refusal, and in a caution where a packet passes only so.
+tells, a packet is traced as it was sent up to nat and as it arrives behind that; if the server is not the one
+that the client has named, a new connection must be translated to it, too.  A connection of this host to
+itself is translated before it comes in, in chain OUTPUT; that is taken to stay.  Each is traced through the
+chains that it traverses in this kernel, with what the rules on its way write (way.py), also those of tables
+that stay as they are.  The kernel is asked for the members of ipsets, and limits are taken as fresh
+(kernel_answers.py).  Other conditions that are not part of a packet are assumed not to hold; they are named
+in a refusal, and in a caution where a packet passes only so.
 """
 
 from __future__ import annotations
@@ -89,17 +91,24 @@ class Session:
         )
 
     def _request(self, what: str, state: str, arrived: Ends, sent: Ends, places: _Places) -> _Sent:
+        is_own = self.sent is not None and self.interface == "lo"  # nat is behind it when it comes in
+        client = arrived if is_own else sent
+
         def fields(server: str, port: int) -> str:
             came = f" in={self.interface}" if self.interface else ""
             syn = _SYN if state == "NEW" and self.sent else ""  # also where it is NEW+DNAT
-            ends = f"src={sent.client} dst={server} proto=tcp dport={port}{came} sport={sent.client_port}"
+            ends = f"src={client.client} dst={server} proto=tcp dport={port}{came} sport={client.client_port}"
             return ends + syn
 
         if self.sent is None:
             return _Sent(what, fields(arrived.server, arrived.server_port), state, places)
-        behind = fields(arrived.server, arrived.server_port), state + self._nat(new=state == "NEW")
+        there = fields(arrived.server, arrived.server_port)
+        if is_own:
+            return _Sent(what, there, state + self._nat(), _FOLLOWED)
+        behind = there, state + self._nat(new=state == "NEW")
         before = state if state == "NEW" else behind[1]
-        return _Sent(what, fields(sent.server, sent.server_port), before, places, behind, self._leads_here)
+        leads_here = self._leads_here if self._is_dnat else None
+        return _Sent(what, fields(sent.server, sent.server_port), before, places, behind, leads_here)
 
     def _answer(self, what: str, arrived: Ends, sent: Ends) -> _Sent:
         def fields(client: str, port: int) -> str:
@@ -117,8 +126,12 @@ class Session:
         if self.sent is None:
             return ""
         is_snat = (self.client, self.client_port) != (self.sent.client, self.sent.client_port)
-        is_dnat = (self.server, self.server_port) != (self.sent.server, self.sent.server_port)
-        return ("+SNAT" if is_snat and not new else "") + ("+DNAT" if is_dnat else "")
+        return ("+SNAT" if is_snat and not new else "") + ("+DNAT" if self._is_dnat else "")
+
+    @property
+    def _is_dnat(self) -> bool:
+        sent = self.sent or self.arrived
+        return (self.server, self.server_port) != (sent.server, sent.server_port)
 
     def _leads_here(self, target: Target) -> bool:
         """Whether a target of table nat may translate a new connection as it has this one."""
@@ -129,7 +142,7 @@ class _Sent(NamedTuple):
     """A packet of a session: what it is, its fields and state, the tables and chains that it traverses.
 
     behind      its fields and state behind nat; None: nat does not translate it
-    leads_here  whether a target of table nat translates it so
+    leads_here  whether a target of table nat translates its destination so; None: nat leaves it as it is
     """
 
     what: str
@@ -137,7 +150,7 @@ class _Sent(NamedTuple):
     state: str
     places: _Places
     behind: tuple[str, str] | None = None
-    leads_here: Callable[[Target], bool] = lambda target: False
+    leads_here: Callable[[Target], bool] | None = None
 
     @property
     def text(self) -> str:
@@ -267,15 +280,15 @@ class Rules:
             if packet.behind and (table, chain) in _BEHIND_NAT and way.is_tracked:
                 way.text = packet.text_behind
             what = f"{packet.what} ({way.text})"
-            if packet.behind and (table, chain) == _NAT_OF_REQUESTS:
-                passes = self._is_translated(way, packet, what)
+            if packet.leads_here and (table, chain) == _NAT_OF_REQUESTS:
+                passes = self._is_translated(way, packet.leads_here, what)
             else:
                 passes = self._passes(way, table, chain, what)
             if not passes:
                 break
         return way
 
-    def _is_translated(self, way: Way, packet: _Sent, what: str) -> bool:
+    def _is_translated(self, way: Way, leads_here: Callable[[Target], bool], what: str) -> bool:
         """Whether table nat translates a new connection as it has the session; if not, it is refused.
 
         A table that stays is taken to do so, as it has before.
@@ -286,7 +299,7 @@ class Rules:
             return True
         step = decided_by(passage.walk)
         target = step.rule.target if step is not None else None
-        if target is not None and packet.leads_here(target):
+        if target is not None and leads_here(target):
             return True
         why = self._decider(passage.walk, table, chain)
         self.refusals.append(Refusal(f"{what} is not translated as the session is", why))

@@ -543,6 +543,48 @@ def test_a_session_through_nat_is_traced_as_it_was_sent_and_as_it_arrives(
     assert message in done.stderr and ("would not pass" in done.stderr) == bool(message)
 
 
+@pytest.mark.parametrize(
+    ("dropped", "message"),
+    [("10.9.9.9", ""), ("10.3.0.1", "-s 10.3.0.1")],
+    ids=["the source that the server has", "the source that filter has"],
+)
+def test_a_session_of_which_only_the_source_is_translated_needs_no_rule_in_prerouting(
+    firewall: Firewall, dropped: str, message: str
+) -> None:
+    client, server, seen = (int(ip_address(each)) for each in ("10.3.0.1", "10.0.0.1", "10.9.9.9"))
+    flow = Flow(Tuple(client, server, TCP, 50000, 22), replied=True, snat=seen)
+    assert firewall.namespace.call(make_flow, flow) == 0
+    path = firewall.file(
+        f"*filter\n:INPUT DROP [0:0]\n-A INPUT -s {dropped}/32 -j DROP\n"
+        "-A INPUT -p tcp -m tcp --dport 22 -j ACCEPT\nCOMMIT\n"
+        "*nat\n-A PREROUTING -p udp -j ACCEPT\n-A INPUT -s 10.3.0.1 -p tcp -j SNAT --to-source 10.9.9.9\nCOMMIT\n"
+    )
+    ssh = {"SSH_CONNECTION": "10.9.9.9 50000 10.0.0.1 22"}
+    done = firewall.apply(path, "--dry-run", status=2 if message else 1, environment=ssh)
+    assert message in done.stderr and ("would not pass" in done.stderr) == bool(message)
+
+
+@pytest.mark.parametrize("state", ["DNAT", "SNAT"])
+def test_a_session_to_an_own_address_through_nat_needs_no_rule_in_prerouting(
+    firewall: Firewall, state: str
+) -> None:
+    """It comes in translated; nat is not asked again."""
+    firewall.namespace.run(["ip", "address", "add", "10.0.0.1/32", "dev", "lo"])
+    client, sent_to, server = (int(ip_address(each)) for each in ("10.0.0.1", "192.0.2.5", "10.0.0.1"))
+    flow = Flow(Tuple(client, sent_to, TCP, 50000, 22), replied=True, dnat=server)
+    assert firewall.namespace.call(make_flow, flow) == 0
+    path = firewall.file(
+        "*nat\n-A PREROUTING -p udp -j ACCEPT\n"
+        "-A OUTPUT -d 192.0.2.5 -p tcp -m tcp --dport 22 -j DNAT --to-destination 10.0.0.1\nCOMMIT\n"
+        "*filter\n:INPUT DROP [0:0]\n"
+        f"-A INPUT -d 10.0.0.1 -i lo -p tcp -m tcp --dport 22 -m conntrack --ctstate {state} -j ACCEPT\nCOMMIT\n"
+    )
+    ssh = {"SSH_CONNECTION": "10.0.0.1 50000 10.0.0.1 22"}
+    done = firewall.apply(path, "--dry-run", status=1 if state == "DNAT" else 2, environment=ssh)
+    assert ("state=NEW+DNAT): DROP by the policy of chain INPUT" in done.stderr) == (state != "DNAT")
+    assert "is not translated" not in done.stderr
+
+
 def make_flow(flow: Flow) -> int:
     netfilter = Netfilter()
     try:
