@@ -16,6 +16,7 @@ from hitables.compiler.pipeline import compile_text
 from hitables.ir.fields import Family, Field
 from hitables.ir.program import Chain, Program
 from hitables.ir.rule import Ends, Kind, Metadata, Role, Rule
+from hitables.parse.guess_family import guess_family
 
 HEAD = "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n"
 
@@ -405,6 +406,14 @@ def test_a_wrong_family_is_named() -> None:
         program("-A INPUT -s 1.2.3.4 -j DROP", family=Family.IPV6)
 
 
+@pytest.mark.parametrize("sign", ["-m frag --fragmore", "-s fe80::1", "-p icmpv6 --icmpv6-type 1"])
+def test_a_rule_that_is_commented_out_does_not_tell_the_family(sign: str) -> None:
+    assert guess_family(f"-A INPUT {sign} -j DROP") is Family.IPV6
+    for comment in ("#", "# ", " # "):
+        assert guess_family(f"{comment}-A INPUT {sign}\n-A INPUT -j DROP\n") is Family.IPV4
+    assert guess_family(f"#-A INPUT -s 10.0.0.1\n-A INPUT {sign} -j DROP\n") is Family.IPV6
+
+
 def test_the_family_is_guessed_from_what_only_one_has() -> None:
     assert program("-A INPUT -s 10.0.0.1 -j DROP").family is Family.IPV4
     assert program("-A INPUT -s fe80::/10 -j DROP").family is Family.IPV6
@@ -418,6 +427,9 @@ def test_the_family_is_guessed_from_what_only_one_has() -> None:
     assert read(saved.format("")).family is Family.IPV6
     assert read(saved.format(" -s 10.8.0.0/24")).family is Family.IPV4
     assert read(saved.format(" -d fe80::1")).family is Family.IPV6
+    for match in ("--match hl", "-m  hl", "-m\thl"):
+        assert guess_family(f"-A INPUT {match} --hl-eq 255 -j ACCEPT") is Family.IPV6
+    assert guess_family("-A INPUT -m hl --hl-eq 255\n-A INPUT -s 10.0.0.1 -j DROP\n") is Family.IPV4
     plain = "*filter\n-A INPUT -j DROP\nCOMMIT\n"
     for family in Family:
         compiled = compile_text(plain, Options(), family=family).text
