@@ -45,10 +45,13 @@ def _text(lint: Lint, findings: tuple[Finding, ...], program: Program) -> str:
 
 
 def _kept(kept: Kept) -> str:
-    return (
-        f"line {kept.line} (table {kept.table}, chain {kept.chain}) affects no verdict, but is not listed: "
-        "without it the kernel would stop tracking connections or reassembling fragments"
+    why = (
+        f"chain {kept.entered_by}, which is not listed either, enters it"
+        if kept.entered_by
+        else "without it the kernel would stop tracking connections or reassembling fragments"
     )
+    place = f"line {kept.line} (table {kept.table}, chain {kept.chain})"
+    return f"{place} affects no verdict, but is not listed: {why}"
 
 
 def _finding(flaw: Flaw, program: Program) -> Finding:

@@ -16,7 +16,7 @@ Users: the command `hitables lint` and report/lint.py.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from hitables.core.prover import NONE, Alteration
@@ -60,11 +60,15 @@ class Flaw:
 
 @dataclass(frozen=True)
 class Kept:
-    """A rule, or a chain with its rules, that would be a flaw if it did not act by being loaded."""
+    """A rule, or a chain with its rules, that would be a flaw if it did not act by being loaded.
+
+    entered_by  a chain that is kept, whose rules enter this one; "": it acts itself
+    """
 
     table: str
     chain: str
     line: int
+    entered_by: str = ""
 
 
 @dataclass
@@ -108,12 +112,7 @@ def lint(program: Program, question: Question, *, tell: Tell, one_remains: OneRe
             continue
         tell(f"table {table.name}")
         reach = Reachability(table)
-        flaws = [
-            flaw
-            for flaw, rules in _of_calls(table, reach)
-            if _in_question(question, flaw.chain)
-            and one_remains.remove(rules, Kept(table.name, flaw.chain, flaw.line))
-        ]
+        flaws = [*_unreached(table, reach, question, one_remains), *_empty(table, question, one_remains)]
         empty = {flaw.line: flaw for flaw in flaws if flaw.kind == EMPTY}
         try:
             opened = with_open_policies(table)
@@ -134,14 +133,37 @@ def _in_question(question: Question, chain: str) -> bool:
     return not question.chains or chain in question.chains
 
 
-def _of_calls(table: Table, reach: Reachability) -> Iterator[tuple[Flaw, Sequence[Rule]]]:
-    """What the jumps show without the prover, each with the rules that go with it."""
+def _unreached(table: Table, reach: Reachability, question: Question, one_remains: OneRemains) -> list[Flaw]:
+    """The chains that packets do not reach, as the jumps show, without those that a kept one enters."""
+    chains = [
+        chain
+        for chain in table.chains
+        if chain.policy is None and not reach.roots_of(chain.name) and not is_marker(chain.name)
+        if _in_question(question, chain.name)
+    ]
+    keepers: dict[str, str] = {}  # by chain that is kept, or entered from there
+    for chain in sorted(chains, key=lambda each: len(reach.reaching(each.name))):  # callers first
+        place = Kept(table.name, chain.name, chain.line)
+        if chain.name not in keepers and not one_remains.remove(chain.rules, place):
+            keepers |= {name: chain.name for name in reach.reached_from([chain.name])}
+    for chain in chains:
+        if keepers.get(chain.name, chain.name) != chain.name:
+            one_remains.kept.add(Kept(table.name, chain.name, chain.line, keepers[chain.name]))
+    return [
+        Flaw(UNREACHED, table.name, chain.name, chain.line) for chain in chains if chain.name not in keepers
+    ]
+
+
+def _empty(table: Table, question: Question, one_remains: OneRemains) -> Iterator[Flaw]:
+    """The jumps to chains without rules."""
     for chain in table.chains:
-        if chain.policy is None and not reach.roots_of(chain.name) and not is_marker(chain.name):
-            yield Flaw(UNREACHED, table.name, chain.name, chain.line), chain.rules
+        if not _in_question(question, chain.name):
+            continue
         for rule in chain.rules:
-            if rule.enters is not None and not table[rule.enters].rules:
-                yield Flaw(EMPTY, table.name, chain.name, rule.line, why=rule.enters), (rule,)
+            if rule.enters is None or table[rule.enters].rules:
+                continue
+            if one_remains.remove((rule,), Kept(table.name, chain.name, rule.line)):
+                yield Flaw(EMPTY, table.name, chain.name, rule.line, why=rule.enters)
 
 
 # ---- one table ----

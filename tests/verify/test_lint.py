@@ -325,6 +325,7 @@ def enters(rule: Rule) -> str | None:
 
 TRACKED = "*filter\n:INPUT DROP\n-A INPUT -p udp --dport 53 -j ACCEPT\n-A INPUT -j DROP\n{}COMMIT\n"
 DEAD = "-A INPUT -m conntrack --ctstate {} -j DROP\n"
+NEW = "-m conntrack --ctstate NEW -j ACCEPT\n"
 
 
 @pytest.mark.parametrize(
@@ -344,3 +345,20 @@ def test_the_last_rule_for_which_the_kernel_tracks_connections_is_not_listed(
     found = hitables.lint(TRACKED.format(behind))
     assert {flaw.line for flaw in found.flaws} == listed
     assert [each.line for each in found.kept] == kept
+
+
+@pytest.mark.parametrize(
+    ("chains", "kept"),
+    [
+        (f"-A a -j b\n-A b -j c\n-A c -s 10.0.0.1 -j DROP\n-A a {NEW}", {"a": "", "b": "a", "c": "a"}),
+        (f"-A c -g b\n-A c {NEW}-A b -s 10.0.0.1 -j a\n", {"c": "", "b": "c", "a": "c"}),
+        (f"-A a -j b\n-A b {NEW}-A b -j a\n", {"a": "b", "b": ""}),  # a and b enter each other
+        (f"-A a -j b\n-A b {NEW}", {"b": ""}),
+    ],
+)
+def test_chains_that_a_kept_chain_enters_are_kept(chains: str, kept: dict[str, str]) -> None:
+    text = f"*filter\n:INPUT DROP\n:a -\n:b -\n:c -\n-A INPUT -s 10.0.0.1 -j ACCEPT\n{chains}COMMIT\n"
+    found = hitables.lint(text)
+    assert {each.chain: each.entered_by for each in found.kept} == kept
+    unreached = {flaw.chain for flaw in found.flaws if flaw.kind == UNREACHED}
+    assert unreached == {"a", "b", "c"} - kept.keys()
