@@ -62,7 +62,7 @@ class Flaw:
 class Kept:
     """A rule, or a chain with its rules, that would be a flaw if it did not act by being loaded.
 
-    entered_by  a chain that is kept, whose rules enter this one; "": it acts itself
+    entered_by  a chain that is kept, which enters this one, maybe through others; "": it acts itself
     """
 
     table: str
