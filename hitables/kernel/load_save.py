@@ -27,7 +27,8 @@ def load(text: str, family: Family, backend: Backend, namespace: Namespace, nofl
 
     Sets that the rules name are created first, empty.  Counters are loaded if *text* has any.  Without real
     root, iptables-nft sends no more at once than net.core.wmem_default bytes: a longer text is loaded in
-    parts one after the other, which nothing in a scratch namespace depends on.
+    parts one after the other, which nothing in a scratch namespace depends on.  With *noflush* it is
+    refused: the tables before the one that is too long are loaded then, and would get their rules twice.
     """
     make_ip_sets(ip_sets_named(text), family, namespace)
     command = [f"{_TOOL[family]}-{backend.value}-restore"]
@@ -40,7 +41,7 @@ def load(text: str, family: Family, backend: Backend, namespace: Namespace, nofl
     try:
         namespace.run(command, text)
     except LiveError as error:
-        if backend is not Backend.NFT or _TOO_LONG not in str(error):
+        if noflush or backend is not Backend.NFT or _TOO_LONG not in str(error):
             raise
         for table in _tables(text):
             _load_in_parts(table, command, namespace)
@@ -61,7 +62,7 @@ def _load_in_parts(table: list[str], command: list[str], namespace: Namespace) -
     """Load the lines of *table* in order, as many at a time as the socket takes."""
     head, *left = table
     size = max(1, len(left))
-    added = command if "--noflush" in command else [*command, "--noflush"]
+    added = [*command, "--noflush"]
     is_first = True
     while left or is_first:
         try:

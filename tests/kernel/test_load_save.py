@@ -47,8 +47,8 @@ def test_what_is_loaded_is_what_is_saved(family: Family, backend: Backend) -> No
         assert save(family, backend, namespace).strip() == text.strip()
 
 
-def test_a_text_beyond_the_buffer_of_a_user_namespace_is_loaded_in_parts() -> None:
-    """Only real root may raise the buffer: iptables-nft sends at most net.core.wmem_default bytes at once."""
+def long_text() -> str:
+    """More than the buffer of a user namespace takes at once."""
     rules = [
         f"-A c{at % 200} -s 10.0.{at // 250}.{at % 250}/32 -p udp -m udp --dport {at + 1}"
         for at in range(2000)
@@ -56,15 +56,18 @@ def test_a_text_beyond_the_buffer_of_a_user_namespace_is_loaded_in_parts() -> No
     chains = "".join(f":c{at} - [0:0]\n" for at in range(200))
     text = f"*filter\n:INPUT DROP [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n{chains}"
     text += "-A INPUT -j c0\n" + "".join(f"{rule}\n" for rule in sorted(rules)) + "COMMIT\n"
-    text = "*nat\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -j ACCEPT\nCOMMIT\n" + text
-    done = subprocess.run(
-        ["unshare", "-Urn", sys.executable, "-c", LOAD_TWICE],
-        input=text,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    for saved in done.stdout.split("end\n")[:2]:
+    return "*nat\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -j ACCEPT\nCOMMIT\n" + text
+
+
+def in_a_user_namespace(script: str, text: str) -> str:
+    command = ["unshare", "-Urn", sys.executable, "-c", script]
+    return subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
+
+
+def test_a_text_beyond_the_buffer_of_a_user_namespace_is_loaded_in_parts() -> None:
+    """Only real root may raise the buffer: iptables-nft sends at most net.core.wmem_default bytes at once."""
+    text = long_text()
+    for saved in in_a_user_namespace(LOAD_TWICE, text).split("end\n")[:2]:
         assert sorted(line for line in saved.split("\n") if line[:1] in ("-", ":") and "c" in line) == sorted(
             line for line in text.split("\n") if line[:1] in ("-", ":") and "c" in line
         )
@@ -81,6 +84,26 @@ with Namespace() as namespace:
     for _ in range(2):
         load(text, Family.IPV4, Backend.NFT, namespace)
         print(save(Family.IPV4, Backend.NFT, namespace) + "end")
+"""
+
+
+def test_a_long_text_that_is_added_is_refused_and_adds_no_rule_twice() -> None:
+    saved = in_a_user_namespace(LOAD_NO_FLUSH, long_text())
+    assert "Message too long" in saved and saved.count("-A OUTPUT -j ACCEPT") == 1
+
+
+LOAD_NO_FLUSH = """
+import sys
+from hitables.errors import LiveError
+from hitables.ir.fields import Family
+from hitables.ir.packet import Backend
+from hitables.kernel import Namespace, load, save
+with Namespace() as namespace:
+    try:
+        load(sys.stdin.read(), Family.IPV4, Backend.NFT, namespace, noflush=True)
+    except LiveError as error:
+        print(error)
+    print(save(Family.IPV4, Backend.NFT, namespace))
 """
 
 
