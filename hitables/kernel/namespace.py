@@ -45,8 +45,12 @@ class Namespace:
 
     def __enter__(self) -> Self:
         ours, theirs = socket.socketpair()
-        self._begin_helper(theirs)
-        theirs.close()
+        try:
+            with theirs:
+                self._begin_helper(theirs)
+        except BaseException:
+            ours.close()
+            raise
         self._socket = ours
         try:
             self._receive()

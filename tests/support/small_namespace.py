@@ -25,6 +25,8 @@ from hitables.kernel import namespace
 NEEDED_IN_NAMESPACES = (
     *NEEDED, "hitables.apply.run", "hitables.apply.status", "hitables.verify.reachability", "support.firewall",
 )  # fmt: skip
+MOST = 1 << 20  # bytes of a message
+
 servers: list[tuple[socket.socket, int]] = []
 
 
@@ -33,7 +35,10 @@ class Namespace(namespace.Namespace):
 
     def _begin_helper(self, connection: socket.socket) -> None:
         socket.send_fds(_server(), [pickle.dumps((dict(os.environ), os.getcwd()))], [connection.fileno()])
-        self._pid = int(_server().recv(100))
+        answer = pickle.loads(_server().recv(MOST))
+        if isinstance(answer, BaseException):
+            raise answer
+        self._pid = answer
 
     def _wait_for_helper(self) -> None:
         _server().send(pickle.dumps(self._pid))
@@ -67,7 +72,7 @@ def _serve(connection: socket.socket) -> NoReturn:
     try:
         close_all_but(connection)
         while True:
-            data, files, _, _ = socket.recv_fds(connection, 1 << 20, 1)
+            data, files, _, _ = socket.recv_fds(connection, MOST, 1)
             if not data:
                 break
             asked = pickle.loads(data)
@@ -75,9 +80,19 @@ def _serve(connection: socket.socket) -> NoReturn:
                 os.waitpid(asked, 0)
                 connection.send(b"ended")
             else:
-                connection.send(str(_helper(*asked, socket.socket(fileno=files[0]))).encode())
+                connection.send(_answer(*asked, socket.socket(fileno=files[0])))
     finally:
         os._exit(0)
+
+
+def _answer(environment: dict[str, str], folder: str, connection: socket.socket) -> bytes:
+    """Pickled: the number of a new helper, or why there is none, which concerns only the test that asks."""
+    try:
+        with connection:
+            return pickle.dumps(_helper(environment, folder, connection))
+    except BaseException as error:  # a module that skips its tests raises no Exception
+        text = f"no helper for a test: {type(error).__name__}: {error}"
+        return pickle.dumps(RuntimeError(text))
 
 
 def _helper(environment: dict[str, str], folder: str, connection: socket.socket) -> int:
@@ -90,5 +105,4 @@ def _helper(environment: dict[str, str], folder: str, connection: socket.socket)
         importlib.import_module(name)
     gc.collect()
     gc.freeze()
-    with connection:
-        return namespace.fork_helper(connection)
+    return namespace.fork_helper(connection)
