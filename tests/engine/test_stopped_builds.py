@@ -55,6 +55,36 @@ def test_a_stopped_build_is_an_interrupt_and_the_next_one_is_not_stopped(plan: s
         assert db.search(HEADERS).tolist() == [*range(20), -1]
 
 
+@pytest.mark.parametrize(
+    "plan",
+    [
+        "sfl(hypersplit, delta=0)",
+        "sfl(hypersplit, delta=1)",
+        "sfl(hypersplit, delta=1, background=0)",
+        "sfl(hypersplit, delta=1, background=2)",
+        "classic(hypersplit)",
+        "checked(sfl(hypersplit, delta=1))",
+    ],
+)
+@pytest.mark.parametrize("updates", [0, 1])
+def test_what_waits_for_a_stopped_rebuild_is_interrupted_once_and_then_it_is_built(
+    plan: str, updates: int
+) -> None:
+    with engine.open(plan, RULES) as db:
+        db._opened().plan.stop()  # before the rebuild begins, so that it cannot end in time
+        db.insert(RANGES[0], 50)
+        db.remove(0)
+        with interrupted():
+            db.settle()
+        built = db.rebuilds
+        for n in range(updates):
+            db.insert(RANGES[0], 40 + n)
+        db.settle()
+        assert db.rebuilds > built
+        db.settle()
+        assert db.search(HEADERS).tolist() == [40 if updates else 50, *range(1, 20), -1]
+
+
 @pytest.mark.parametrize("plan", ANEW)
 def test_an_update_whose_build_is_stopped_changes_nothing(plan: str) -> None:
     with engine.open(plan, RULES) as db:

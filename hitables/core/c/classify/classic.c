@@ -8,7 +8,7 @@
  * Threading: searches share a lock, and a finished build takes it alone to be put in place.  No update runs
  * beside a build, so the build reads the list itself.
  *
- * A build that fails leaves the list to answer until the next update.
+ * A build that fails leaves the list to answer until the next update; one that was stopped, until one waits.
  */
 #include "budget.h"
 #include "build_thread.h"
@@ -136,6 +136,8 @@ static int classic_settle(void *built)
 {
     struct classic *db = built;
     build_thread_join(&db->build);
+    if (db->ended == VFDB_STOPPED) /* perhaps by an interrupt of another call */
+        build_again(db);
     return db->ended ? db->ended : db->inner ? vfdb_settle(db->inner) : VFDB_OK;
 }
 

@@ -329,6 +329,10 @@ static int sfl_settle(void *built)
 {
     struct sfl *db = built;
     build_thread_join(&db->build);
+    if (db->ended == VFDB_STOPPED) { /* perhaps by an interrupt of another call */
+        sfl_updated(db);
+        build_thread_join(&db->build);
+    }
     return db->ended;
 }
 

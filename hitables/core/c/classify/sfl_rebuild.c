@@ -107,7 +107,8 @@ static int adopt(struct sfl *db)
     return VFDB_OK;
 }
 
-/* End a build; the caller holds the lock alone. */
+/* End a build; the caller holds the lock alone.  One that was stopped stays due; one that failed would fail again
+ * now. */
 static void finish(struct sfl *db, int status)
 {
     drop_snapshot(db);
@@ -115,7 +116,7 @@ static void finish(struct sfl *db, int status)
         status = adopt(db);
     if (status)
         sfl_drop_base(db, &db->next);
-    db->due = (status ? db->updates : 0) + db->delta;
+    db->due = (status && status != VFDB_STOPPED ? db->updates : 0) + db->delta;
     db->ended = status;
     db->building = false;
 }
