@@ -25,6 +25,9 @@ U32Array = npt.NDArray[np.uint32]
 # Building from fewer boxes takes too little time to be interrupted.
 SHORT = 500
 
+# The algorithm that collects updates of what it wraps.
+BUFFERS = "sfl"
+
 # The counts of struct vfdb_work, in its order.
 WORK: tuple[str, ...] = tuple(name for name, _ in ffi.typeof("struct vfdb_work").fields)
 
@@ -84,6 +87,13 @@ class Composition(NamedTuple):
     inner: Composition | None
 
 
+def _builds_anew(composition: Composition) -> bool:
+    """Whether each update builds anew what is in *composition*; sfl does so once in many updates."""
+    if composition.inner is None or composition.algorithm.name == BUFFERS:
+        return not composition.algorithm.updates
+    return _builds_anew(composition.inner)
+
+
 def _text(chars: Any) -> str:
     return str(ffi.string(chars).decode())
 
@@ -114,14 +124,14 @@ class Plan:
     """A composition for the engine.  It must outlive what is built by it, also for builds in the background.
 
     c_plan  the struct vfdb_plan *
-    anew    whether each update builds anew
+    anew    whether an update builds anew, or waits for such a build
     """
 
     def __init__(self, composition: Composition) -> None:
         self._stop = ffi.new("int *")
         self._owned: list[Any] = []
         self.c_plan = self._plan_of(composition)
-        self.anew = not composition.algorithm.updates
+        self.anew = _builds_anew(composition)
 
     def _plan_of(self, composition: Composition) -> Any:
         inner = self._plan_of(composition.inner) if composition.inner else ffi.NULL

@@ -85,7 +85,7 @@ def test_what_waits_for_a_stopped_rebuild_is_interrupted_once_and_then_it_is_bui
         assert db.search(HEADERS).tolist() == [40 if updates else 50, *range(1, 20), -1]
 
 
-@pytest.mark.parametrize("plan", ANEW)
+@pytest.mark.parametrize("plan", [*ANEW, *(f"{name}(hypersplit)" for name in ("checked", "flows", "storm"))])
 def test_an_update_whose_build_is_stopped_changes_nothing(plan: str) -> None:
     with engine.open(plan, RULES) as db:
         with interrupted():
@@ -101,6 +101,24 @@ def test_an_update_whose_build_is_stopped_changes_nothing(plan: str) -> None:
         assert len(db) == 20 and db.search(HEADERS).tolist() == [*range(20), -1]
         db.remove(3)
         assert db.search(HEADERS).tolist() == [0, 1, 2, -1, *range(4, 20), -1]
+
+
+@pytest.mark.parametrize(
+    ("plan", "anew"),
+    [
+        ("hypersplit", True),
+        ("flows(checked(hypersplit))", True),
+        ("classic(hypersplit)", True),
+        ("storm(tss)", False),
+        ("classic(tss)", False),
+        ("checked(sfl(hypersplit))", False),
+        ("best", False),
+    ],
+)
+def test_an_interrupt_ends_each_update_that_builds_anew(plan: str, anew: bool) -> None:
+    """The others take too little time for a thread of their own."""
+    with engine.open(plan, RULES) as db:
+        assert db._opened().plan.anew == anew
 
 
 def test_filters_whose_build_is_stopped_are_not_open_and_an_update_changes_nothing() -> None:

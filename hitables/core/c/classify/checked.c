@@ -10,6 +10,7 @@
 
 #include "budget.h"
 #include "vfdb.h"
+#include "vfdb_internal.h"
 
 extern const struct vfdb_ops vfdb_linear;
 
@@ -56,8 +57,11 @@ static int checked_insert(void *built, const uint32_t *box, uint32_t priority)
     if (status)
         return status;
     status = vfdb_put(db->linear, box, priority);
-    if (status)
+    if (status) {
+        bool before = vfdb_undo(true);
         vfdb_take(db->inner, box, priority);
+        vfdb_undo(before);
+    }
     return status;
 }
 
@@ -68,8 +72,11 @@ static int checked_remove(void *built, const uint32_t *box, uint32_t priority)
     if (status)
         return status;
     status = vfdb_take(db->linear, box, priority);
-    if (status)
+    if (status) {
+        bool before = vfdb_undo(true);
         vfdb_put(db->inner, box, priority);
+        vfdb_undo(before);
+    }
     return status;
 }
 

@@ -107,8 +107,8 @@ static int adopt(struct sfl *db)
     return VFDB_OK;
 }
 
-/* End a build; the caller holds the lock alone.  One that was stopped stays due; one that failed would fail again
- * now. */
+/* End a build; the caller holds the lock alone.  One that was stopped stays due; one that failed would fail
+ * again now. */
 static void finish(struct sfl *db, int status)
 {
     drop_snapshot(db);

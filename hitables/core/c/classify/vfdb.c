@@ -101,6 +101,15 @@ static uint64_t lay_out(const struct vfdb *db, const uint32_t *sorted, uint32_t 
     return count;
 }
 
+static _Thread_local bool undoing;
+
+bool vfdb_undo(bool now)
+{
+    bool before = undoing;
+    undoing = now;
+    return before;
+}
+
 static int build(struct vfdb *db, void **built)
 {
     uint32_t *sorted, *priority = NULL, *box = NULL;
@@ -119,7 +128,7 @@ static int build(struct vfdb *db, void **built)
     if (status == VFDB_OK) {
         lay_out(db, sorted, priority, box);
         struct vfdb_rules rules = {db->dims, (uint32_t)count, db->bits, priority, box};
-        budget_stops(db->budget, db->plan->stop);
+        budget_stops(db->budget, undoing ? NULL : db->plan->stop);
         status = db->ops->build(db->budget, db->plan, &rules, built);
         if (status && budget_stopped(db->budget))
             status = VFDB_STOPPED;
@@ -218,8 +227,10 @@ static int box_out(struct vfdb *db, const uint32_t *box, uint32_t priority, uint
         if (status == VFDB_OK)
             continue;
         /* Insert the removed pieces again, in the room that they left. */
+        bool before = vfdb_undo(true);
         for (first_piece(&p, box, db->dims, db->ops->prefix_dims); done--; next_piece(&p))
             db->ops->insert(db->built, p.piece, priority);
+        vfdb_undo(before);
         return status;
     }
     return VFDB_OK;
@@ -232,7 +243,9 @@ static int box_in(struct vfdb *db, const uint32_t *box, uint32_t priority)
     for (first_piece(&p, box, db->dims, db->ops->prefix_dims); !p.done; next_piece(&p), done++) {
         int status = db->ops->insert(db->built, p.piece, priority);
         if (status) {
+            bool before = vfdb_undo(true);
             box_out(db, box, priority, done);
+            vfdb_undo(before);
             return status;
         }
     }
@@ -245,8 +258,10 @@ int vfdb_put_in(struct vfdb *db, uint32_t priority)
     for (uint32_t at = first; at != VFDB_NONE; at = vfdb_list_next(db->list, at)) {
         int status = box_in(db, vfdb_list_box(db->list, at), priority);
         if (status) {
+            bool before = vfdb_undo(true);
             for (; first != at; first = vfdb_list_next(db->list, first))
                 box_out(db, vfdb_list_box(db->list, first), priority, UINT64_MAX);
+            vfdb_undo(before);
             return status;
         }
     }
@@ -259,8 +274,10 @@ int vfdb_take_out(struct vfdb *db, uint32_t priority)
     for (uint32_t at = first; at != VFDB_NONE; at = vfdb_list_next(db->list, at)) {
         int status = box_out(db, vfdb_list_box(db->list, at), priority, UINT64_MAX);
         if (status) {
+            bool before = vfdb_undo(true);
             for (; first != at; first = vfdb_list_next(db->list, first))
                 box_in(db, vfdb_list_box(db->list, first), priority);
+            vfdb_undo(before);
             return status;
         }
     }

@@ -39,7 +39,9 @@ static int move_rule(struct vfdb *db, uint32_t position, uint32_t to)
     status = vfdb_take_out(db, from);
     vfdb_list_rename(db->list, from, to);
     if (status) {
+        bool before = vfdb_undo(true);
         vfdb_take_out(db, to);
+        vfdb_undo(before);
         vfdb_list_rename(db->list, to, from);
         return status;
     }
