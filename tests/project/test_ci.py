@@ -128,6 +128,19 @@ def test_a_report_of_the_action_replaces_no_rule_set(folder: Path, report: str) 
     assert done.returncode == 2 and answer == "undecided" and path.read_text() == OFFICE
 
 
+@pytest.mark.parametrize("report", ["-", "", "link", "folder", "pipe", "/dev/stdout", "/dev/null"])
+def test_a_report_of_the_action_is_a_regular_file(folder: Path, report: str) -> None:
+    (folder / "firewall.rules").write_text(OFFICE)
+    (folder / "link").symlink_to("reviewed.rules.sarif")
+    (folder / "folder").mkdir()
+    os.mkfifo(folder / "pipe")
+    given = {"before": "reviewed.rules", "after": "firewall.rules", "report": report}
+    done, answer, path = check_step(folder, **given)
+    assert done.returncode == 2 and answer == "undecided"
+    assert f"the report '{report}' is no regular file" in done.stderr and not done.stdout
+    assert report == "-" or os.path.lexists(path)
+
+
 def test_the_steps_of_the_action_use_no_input_but_by_a_variable() -> None:
     for step in yaml((ROOT / "action.yml").read_text())["runs"]["steps"]:
         assert "${{" not in step["run"]
