@@ -15,7 +15,8 @@ from typing import Any
 from ..emit.text import rule_text
 from ..ir.fields import Family
 from ..ir.packet import Backend
-from ..ir.program import Program
+from ..ir.program import Program, Table
+from ..ir.rule import Rule
 from ..ir.semantics import evaluation
 from ..nouns import counted
 from ..verify.diff import BROKEN, FRAGMENTS, WHOLE, Change, Changes, RegionOutcome
@@ -230,12 +231,31 @@ def findings(
 
     Without *programs*, its places have verdicts in place of rules.
     """
-    return [_finding(group, changes.family, names, programs) for group in _groups(changes.regions)]
+    before, after = (_Rules(program) for program in programs)
+    return [_finding(group, changes.family, names, (before, after)) for group in _groups(changes.regions)]
 
 
-def _finding(
-    group: Group, family: Family, names: tuple[str, str], programs: tuple[Program | None, Program | None]
-) -> Finding:
+class _Rules:
+    """The rules of a program by their lines."""
+
+    def __init__(self, program: Program | None) -> None:
+        self._tables = {table.name: table for table in program or ()}
+        self._by_line: dict[str, dict[int, tuple[str, Rule]]] = {}
+
+    def table(self, name: str) -> Table | None:
+        return self._tables.get(name)
+
+    def at(self, table: Table, line: int) -> tuple[str, Rule] | None:
+        """The first rule of *line* of *table*, after the name of its chain."""
+        if table.name not in self._by_line:
+            by_line = self._by_line[table.name] = {}
+            for chain in table.chains:
+                for rule in chain.rules:
+                    by_line.setdefault(rule.line, (chain.name, rule))
+        return self._by_line[table.name].get(line)
+
+
+def _finding(group: Group, family: Family, names: tuple[str, str], rules: tuple[_Rules, _Rules]) -> Finding:
     regions = [what(change, family) for change in group.regions[:REGIONS]]
     treatment = _treatment(group)
     return Finding(
@@ -243,8 +263,8 @@ def _finding(
         "warning",
         f"table {group.table}, chain {group.chain}: {regions[0]}: {treatment}",
         (
-            _place(names[1], group, group.after, "after", programs[1]),
-            _place(names[0], group, group.before, "before", programs[0]),
+            _place(names[1], group, group.after, "after", rules[1]),
+            _place(names[0], group, group.before, "before", rules[0]),
         ),
         group.place,
         details={"regions": regions, "headers": str(group.headers)},
@@ -256,16 +276,16 @@ def _finding(
     )
 
 
-def _place(name: str, group: Group, outcome: RegionOutcome, role: str, program: Program | None) -> SourceLine:
+def _place(name: str, group: Group, outcome: RegionOutcome, role: str, rules: _Rules) -> SourceLine:
     """The rule that has the effect, else the rule or the policy that decides."""
     line = outcome.effects[0][1] if outcome.effects else outcome.line
-    table = next((table for table in program or () if table.name == group.table), None)
+    table = rules.table(group.table)
     if table is None or group.chain not in table:
         return SourceLine(name, line, outcome.verdict or "", role)
-    for chain in table.chains if line else ():
-        for rule in chain.rules:
-            if rule.line == line:
-                return SourceLine(name, line, rule_text(rule._replace(counters=None), chain.name), role)
+    found = rules.at(table, line) if line else None
+    if found is not None:
+        of, rule = found
+        return SourceLine(name, line, rule_text(rule._replace(counters=None), of), role)
     chain = table[group.chain]
     return SourceLine(name, chain.line or table.line, f":{chain.name} {chain.end or '-'}", role)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -17,7 +18,8 @@ from hitables.ir.fields import TCP, UDP, Family, Field, interface_number
 from hitables.ir.intervals import Values
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program, Table
-from hitables.report.diff import as_json, show
+from hitables.ir.rule import Rule
+from hitables.report.diff import as_json, findings, show
 from hitables.report.region_text import describe
 from hitables.simulate.interpreter import Interner, Interpreter
 from hitables.verify.diff import WHOLE, Change, Changes, changes
@@ -257,3 +259,32 @@ def test_every_whole_packet_that_differs_is_in_exactly_one_region(rng: random.Ra
             continue
         regions = [change for change in whole if holds(change, dict(packet.values), at >= half)]
         assert len(regions) == int(apart[at]), (packet.values, regions)
+
+
+def test_rules_are_placed_by_one_walk_over_their_table() -> None:
+    """However many lines decide."""
+    walks = 0
+
+    class Walked(tuple[Rule, ...]):
+        def __iter__(self) -> Iterator[Rule]:
+            nonlocal walks
+            walks += 1
+            return super().__iter__()
+
+    def rules(verdict: str) -> str:
+        return "".join(f"-A INPUT -s 10.{n}.0.0/16 -j {verdict}\n" for n in range(20))
+
+    def walked(each: Program) -> Program:
+        chains = [replace(chain, rules=Walked(chain.rules)) for chain in each.table("filter").chains]
+        return replace(each, tables=(replace(each.table("filter"), chains=tuple(chains)),))
+
+    before, after = program(rules("ACCEPT")), program(rules("DROP"))
+    diff = changes(before, after, Question(), tell=lambda stage: None)
+    pair = walked(before), walked(after)
+    walks = 0
+    found = findings(diff, ("A", "B"), pair)
+    assert len(found) >= 20 and walks == 2 * len(pair[0].table("filter").chains)
+    for finding in found:
+        now, was = finding.places
+        assert now.line == was.line and now.text == was.text.replace("ACCEPT", "DROP")
+        assert f"10.{now.line - 3}.0.0/16" in now.text
