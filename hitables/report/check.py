@@ -58,6 +58,7 @@ def report(
             for name in names
             for backend in compared.backends
         ]
+    notes = _notes(comparison)
     return Report(
         "check",
         (comparison.before.name, comparison.after.name),
@@ -65,15 +66,15 @@ def report(
         tuple(findings.values()),
         tuple(cases),
         comparison.seconds,
-        _facts(comparison),
-        _text(comparison, findings.values()),
+        _facts(comparison, notes),
+        _text(comparison, findings.values(), notes),
     )
 
 
 # ---- text ----
 
 
-def _text(comparison: Comparison, findings: Iterable[Finding]) -> str:
+def _text(comparison: Comparison, findings: Iterable[Finding], notes: list[str]) -> str:
     before, after = comparison.before.name, comparison.after.name
     lines = [f"{before} and {after}: {_answer(comparison)}"]
     for finding in findings:
@@ -89,7 +90,7 @@ def _text(comparison: Comparison, findings: Iterable[Finding]) -> str:
             f"  {_looked_at(comparison, equal)}, engine {comparison.engine}, {comparison.seconds:.1f} s"
         )
     lines.append(f"  compared: {_compared(comparison)}")
-    lines += [f"  note: {note}" for note in _notes(comparison)]
+    lines += [f"  note: {note}" for note in notes]
     return "\n".join(lines) + "\n"
 
 
@@ -303,7 +304,7 @@ def _step(program: Program, step: Step) -> dict[str, Any]:
 # ---- facts ----
 
 
-def _facts(comparison: Comparison) -> dict[str, Any]:
+def _facts(comparison: Comparison, notes: list[str]) -> dict[str, Any]:
     question = comparison.question
     answers = {Result.DIFFERENT: "different", Result.UNDECIDED: "undecided"}
     engine: dict[str, Any] = {"name": comparison.engine}
@@ -324,7 +325,7 @@ def _facts(comparison: Comparison) -> dict[str, Any]:
             "max_memory": question.max_memory,
         },
         "engine": engine,
-        "notes": _notes(comparison),
+        "notes": notes,
         "cases": [_case(case) for case in comparison.cases],
     }
 

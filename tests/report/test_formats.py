@@ -26,6 +26,7 @@ from support.compared_rules import (
 
 from hitables.compare import check
 from hitables.ir.packet import Backend
+from hitables.ir.program import Program
 from hitables.report.check import report
 from hitables.report.finding import KINDS, Case, Finding, Report, SourceLine
 from hitables.report.formats import FORMATS
@@ -247,3 +248,17 @@ def test_differences_carry_what_the_report_needs() -> None:
     assert difference.before is not None and difference.after is not None
     (finding,) = report(checked).findings
     assert finding.details["before"]["verdict"] == difference.before.verdict
+
+
+def test_the_rules_are_searched_once_for_what_the_comparison_assumes(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def tracks(program: Program) -> list[str]:
+        asked.append(program.name)
+        return [] if len(asked) == 1 else ["a rule"]
+
+    monkeypatch.setattr("hitables.report.check.rules_that_track", tracks)
+    found = report(compare(A, SAME))
+    assert len(asked) == 2
+    (note,) = found.facts["notes"]
+    assert f"note: {note}" in found.text
