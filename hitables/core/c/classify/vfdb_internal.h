@@ -25,8 +25,8 @@ void vfdb_begin_update(struct vfdb *db);
 /* The update is complete: the structure may start its work in the background.  Gives the lock back. */
 void vfdb_end_update(struct vfdb *db);
 
-/* Also for an algorithm: while *now*, builds of this thread are not stopped: they put back what a refused update has changed.
- * Returns what held before. */
+/* Also for an algorithm: while *now*, builds of this thread are not stopped, as they put back what a refused
+ * update has changed.  Returns what held before. */
 bool vfdb_undo(bool now);
 
 /* For a caller that has the lock alone.  Of vfdb_put_in and vfdb_take_out the rule is in the list; one that
