@@ -8,10 +8,10 @@ has no such count, and its rules are read again after some seconds.
 from __future__ import annotations
 
 import contextlib
-import itertools
-import socket
-import struct
 import time
+
+from hitables.errors import LiveError
+from hitables.kernel.netlink import Netfilter
 
 from .kernel import Kernel
 from .planner import Plan
@@ -19,8 +19,6 @@ from .store import Store
 
 # Seconds after which a kernel without a count of commits is read again.
 READ_AGAIN = 5.0
-
-_NETLINK_NETFILTER, _NFTA_GEN_ID = 12, 1
 
 
 class KernelWatch:
@@ -66,47 +64,24 @@ class CommitCount:
     """
 
     def __init__(self) -> None:
-        self._socket: socket.socket | None = None
-        self._numbers = itertools.cycle(range(1, 1 << 32))
+        self._netfilter: Netfilter | None = None
 
     def read(self) -> int | None:
         """The number; None if the kernel does not report it."""
         try:
-            self._socket = self._socket or _opened()
-            number = next(self._numbers)
-            # nlmsghdr, nfgenmsg: NFT_MSG_GETGEN of the subsystem nf_tables, NLM_F_REQUEST
-            self._socket.send(struct.pack("=IHHIIBBH", 20, 10 << 8 | 16, 1, number, 0, 0, 0, 0))
-            message = self._socket.recv(4096)
-            while struct.unpack_from("=I", message, 8)[0] != number:  # late, of a question before
-                message = self._socket.recv(4096)
-        except (OSError, struct.error):
+            self._netfilter = self._netfilter or Netfilter()
+            return self._netfilter.generation()
+        except (OSError, LiveError):
             self.close()
             return None
-        return _count_in(message)
 
     def close(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        if self._netfilter is not None:
+            self._netfilter.close()
+            self._netfilter = None
 
 
 def generation() -> int | None:
     """The number of commits to nf_tables in this namespace; None if the kernel does not report it."""
     with contextlib.closing(CommitCount()) as commits:
         return commits.read()
-
-
-def _opened() -> socket.socket:
-    netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_NETFILTER)
-    netlink.settimeout(1)
-    return netlink
-
-
-def _count_in(message: bytes) -> int | None:
-    at = 20
-    while at + 8 <= len(message):
-        size, kind = struct.unpack_from("=HH", message, at)
-        if kind == _NFTA_GEN_ID:
-            return int(struct.unpack_from(">I", message, at + 4)[0])
-        at += max(4, size + 3 & ~3)
-    return None

@@ -40,7 +40,7 @@ from ..kernel.netlink import (
 )
 from .texts import NO_COUNT, Count, TextChain
 
-_NEWCHAIN, _NEWRULE, _GETRULE, _DELRULE, _GETGEN = 3, 6, 7, 8, 16
+_NEWCHAIN, _NEWRULE, _GETRULE, _DELRULE = 3, 6, 7, 8
 _NLM_F_REPLACE = 0x100
 _TABLE, _CHAIN, _HANDLE, _EXPRESSIONS, _COMPAT, _USERDATA = 1, 2, 3, 4, 5, 7
 _CHAIN_TABLE, _CHAIN_NAME, _CHAIN_POLICY, _CHAIN_COUNTERS = 1, 3, 5, 8
@@ -78,11 +78,7 @@ class Flip:
 def generation() -> int:
     """The number of commits to nf_tables in this namespace."""
     with contextlib.closing(Netfilter()) as netfilter:
-        return _generation(netfilter)
-
-
-def _generation(netfilter: Netfilter) -> int:
-    return int.from_bytes(attributes(netfilter.ask(message(NFTABLES, _GETGEN, 0, 0, b"")))[1], "big")
+        return netfilter.generation()
 
 
 def flip(

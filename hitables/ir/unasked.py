@@ -26,7 +26,7 @@ def impossible(spelled: Spelled) -> list[str]:
 def unasked(answers: Answers, tables: Iterable[Table], logged: Container[str] = ()) -> list[str]:
     """The words of a packet that no match of *tables* asks for, each with the nearest that one does.
 
-    *logged*: attributes of which a line of the log tells, so that nobody misspelt them
+    *logged*: attributes that were read from a line of the kernel's log; these need not be asked for
     """
     matches = {
         match for table in tables for chain in table.chains for rule in chain.rules for match in rule.matches

@@ -18,7 +18,7 @@ from .contents import TABLES, ChainContents, ChainId, Contents, used
 from .netlink import NFTABLES, NLM_F_DUMP, Netfilter, attributes, message, text
 from .retries import retries
 
-_GETTABLE, _GETCHAIN, _GETRULE, _GETGEN = 1, 4, 7, 16
+_GETTABLE, _GETCHAIN, _GETRULE = 1, 4, 7
 _TABLE_NAME, _TABLE_FLAGS = 1, 2
 _TABLE_WORDS = ("dormant", "owner", "persist")  # by bit
 _CHAIN_TABLE, _CHAIN_NAME, _CHAIN_HOOK, _CHAIN_POLICY, _CHAIN_USE = 1, 3, 4, 5, 6
@@ -65,11 +65,11 @@ def read_contents(family: Family) -> Contents:
         for _ in retries():
             # Nothing is unpacked before all has been read: on a host where others change rules ten times a
             # second, reading must take less than a tenth of a second.
-            before = _generation(netfilter)
+            before = netfilter.generation()
             tables = _answers(netfilter, kind, _GETTABLE)
             chains = _answers(netfilter, kind, _GETCHAIN)
             rules = {name: _rules(netfilter, kind, name) for name, _ in _of_iptables(tables)}
-            if before == _generation(netfilter):
+            if before == netfilter.generation():
                 return _contents(tables, chains, rules, family)
     raise LiveError("nf_tables is changed faster than it can be read; try again when fewer changes are made")
 
@@ -79,11 +79,6 @@ def table_flags(family: Family) -> dict[str, list[str]]:
     with contextlib.closing(Netfilter()) as netfilter:
         tables = _of_iptables(_answers(netfilter, _FAMILIES[family], _GETTABLE))
     return {name: [word for at, word in enumerate(_TABLE_WORDS) if flags >> at & 1] for name, flags in tables}
-
-
-def _generation(netfilter: Netfilter) -> bytes:
-    """A number that each change of nf_tables raises."""
-    return attributes(netfilter.ask(message(NFTABLES, _GETGEN, 0, 0, b"")))[1]
 
 
 def _answers(netfilter: Netfilter, kind: int, command: int, request: bytes = b"") -> list[bytes]:

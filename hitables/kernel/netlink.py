@@ -21,6 +21,7 @@ NLMSG_ERROR, NLMSG_DONE = 2, 3
 NESTED = 0x8000
 CTNETLINK, NFTABLES = 1, 10
 _BATCH_BEGIN, _BATCH_END = 16, 17
+_GETGEN = 16
 _BATCH_GENERATION = 1
 _SOL_NETLINK, _CAP_ACK = 270, 10
 _HEADER = struct.Struct("=IHHII")
@@ -125,6 +126,10 @@ class Netfilter:
         if kind == NLMSG_ERROR:
             _check(body, "netfilter")
         return body[4:]
+
+    def generation(self) -> int:
+        """The number of commits to nf_tables so far."""
+        return int.from_bytes(attributes(self.ask(message(NFTABLES, _GETGEN, 0, 0, b"")))[1], "big")
 
     def dump(self, message_: bytes) -> Iterator[bytes]:
         """Send *message_*; the body of each answer, without its generic header."""

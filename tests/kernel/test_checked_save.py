@@ -383,7 +383,7 @@ def contents_while_others_change(rules: str) -> int:
         return unpack(body)
 
     contents_nft._rule = and_change
-    contents_nft._generation = lambda netfilter: changes.to_bytes(4, "big")  # type: ignore[assignment]
+    contents_nft.Netfilter.generation = lambda netfilter: changes  # type: ignore[method-assign]
     return len(contents_nft.read_contents(Family.IPV4).chains["filter", "INPUT"].rules)
 
 

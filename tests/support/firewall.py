@@ -124,6 +124,17 @@ class Firewall:
         return path.read_text() if path.exists() else ""
 
 
+def office(count: int = 30, port: int = 1000, policy: str = "DROP", more: str = "") -> str:
+    """Rules of *count* networks for ports of UDP, from *port* on, behind the lines *more*."""
+    rules = "".join(
+        f"-A INPUT -s 10.{n}.0.0/16 -p udp -m udp --dport {port + n} -j ACCEPT\n" for n in range(count)
+    )
+    return (
+        f"*filter\n:INPUT {policy} [0:0]\n:FORWARD DROP [0:0]\n:OUTPUT ACCEPT [0:0]\n:audit - [0:0]\n{more}"
+        f"{rules}-A INPUT -s 127.0.0.0/8 -p udp -m udp --dport 53 -j audit\n-A audit -j ACCEPT\nCOMMIT\n"
+    )
+
+
 def plain(text: str) -> str:
     """The output of iptables-save without counters, and without tables that do nothing."""
     text = re.sub(r" \[\d+:\d+\]$", "", text, flags=re.MULTILINE)

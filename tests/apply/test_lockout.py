@@ -1,0 +1,371 @@
+"""Rules that would cut off the session that applies them, or a packet that must pass, are refused."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+from support.firewall import Firewall, office, plain
+from support.small_namespace import Namespace
+
+import hitables
+from hitables.apply.translation import Ends, may_lead_to
+from hitables.ir.fields import TCP, Family
+from hitables.ir.packet import Backend
+from hitables.kernel.conntrack import Flow, Tuple, make_flows
+from hitables.kernel.netlink import Netfilter
+
+pytestmark = pytest.mark.needs_kernel
+HITABLES = Path(sys.executable).parent / "hitables"
+SSH = {"SSH_CONNECTION": "10.3.0.1 40000 127.0.0.1 22"}
+
+
+@pytest.fixture(params=list(Backend), ids=lambda backend: backend.value)
+def firewall(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Firewall]:
+    with Namespace() as namespace:
+        yield Firewall(namespace, tmp_path, request.param)
+
+
+def test_rules_that_would_end_this_session_are_refused_with_the_line_that_decides(firewall: Firewall) -> None:
+    more = "-A INPUT -p tcp -m tcp --dport 22 -j DROP\n"
+    path = firewall.file(office(more=more))
+    error = firewall.apply(path, status=2, environment=SSH).stderr
+    assert "the session (src=10.3.0.1 dst=127.0.0.1 proto=tcp dport=22" in error
+    assert f"{path}:6: -A INPUT -p tcp -m tcp --dport 22 -j DROP" in error
+    assert plain(firewall.save()) == ""
+    warned = firewall.apply(path, "--force", environment=SSH).stderr
+    assert "warning: would not pass" in warned
+
+
+def test_a_link_local_session_comes_in_by_the_interface_of_its_zone(firewall: Firewall) -> None:
+    for name in ("e0", "e1"):
+        firewall.namespace.run(["ip", "link", "add", name, "type", "veth", "peer", "name", f"{name}p"])
+        firewall.namespace.run(["ip", "link", "set", name, "up"])
+        firewall.namespace.run(["ip", "address", "add", "fe80::2/64", "dev", name, "nodad"])
+    ssh = {"SSH_CONNECTION": "fe80::1%e1 50000 fe80::2%e1 22"}
+    text = (
+        "*filter\n:INPUT DROP [0:0]\n-A INPUT -i {} -s fe80::/10 -p tcp -m tcp --dport 22 -j ACCEPT\nCOMMIT\n"
+    )
+    firewall.apply(firewall.file(text.format("e1")), "--dry-run", status=1, environment=ssh)
+    error = firewall.apply(firewall.file(text.format("e0")), "--dry-run", status=2, environment=ssh).stderr
+    assert "dport=22 in=e1" in error
+
+
+def test_the_session_of_who_called_sudo_is_known(firewall: Firewall) -> None:
+    """sudo takes SSH_CONNECTION away; the shell above it still has it."""
+    path = firewall.file(office(more="-A INPUT -p tcp -m tcp --dport 22 -j DROP\n"))
+    apply = f"{HITABLES} apply {path} --backend {firewall.backend.value} --state {firewall.state} --dry-run"
+    for user, status in (("SUDO_USER", 2), ("DOAS_USER", 2), ("USER", 1)):
+        script = f"env -u SSH_CONNECTION {user}=joe {apply}; echo status $?"
+        shell = ["env", "SSH_CONNECTION=10.3.0.1 40000 127.0.0.1 22", "sh", "-c", script]
+        assert f"status {status}\n" in firewall.namespace.run(shell)
+
+
+def test_rules_that_let_no_new_session_in_are_refused(firewall: Firewall) -> None:
+    more = "-A INPUT -m conntrack --ctstate ESTABLISHED -j ACCEPT\n"
+    error = firewall.apply(firewall.file(office(more=more)), status=2, environment=SSH).stderr
+    assert "a new connection (" in error
+    assert "DROP by the policy of chain INPUT" in error
+    assert "the session (" not in error
+    allowed = more + "-A INPUT -p tcp -m tcp --dport 22 -j ACCEPT\n"
+    firewall.apply(firewall.file(office(more=allowed)), environment=SSH)
+
+
+MARKS_SSH = "-A PREROUTING -p tcp -m tcp --dport 22 -j MARK --set-xmark 0x1/0xffffffff\n"
+NOT_TRACKED = "*raw\n-A PREROUTING -p tcp -m tcp --dport 22 -j CT --notrack\nCOMMIT\n"
+TRACKED_ONLY = "-A INPUT -m conntrack --ctstate NEW,ESTABLISHED -j ACCEPT\n"
+FROM_CONNECTION = (
+    "*mangle\n-A PREROUTING -j CONNMARK --restore-mark --nfmask 0xff --ctmask 0xff\n"
+    "-A PREROUTING -m conntrack --ctstate NEW -j CONNMARK --set-xmark 0x1/0xffffffff\n"
+    "-A OUTPUT -j CONNMARK --restore-mark --nfmask 0xff --ctmask 0xff\nCOMMIT\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("tables", "rule", "decides"),
+    [
+        (
+            f"*mangle\n{MARKS_SSH}COMMIT\n",
+            "-A INPUT -m mark --mark 0x1 -j DROP\n-A INPUT -j ACCEPT\n",
+            "--mark 0x1 -j DROP",
+        ),
+        (
+            f"*mangle\n{MARKS_SSH}COMMIT\n",
+            "-A INPUT -m mark ! --mark 0x1 -j ACCEPT\n",
+            "policy of chain INPUT",
+        ),
+        (NOT_TRACKED, TRACKED_ONLY, "policy of chain INPUT"),
+        (
+            FROM_CONNECTION,
+            "-A INPUT -j ACCEPT\n-A OUTPUT -m mark --mark 0x1 -j DROP\n",
+            "-A OUTPUT -m mark --mark 0x1",
+        ),
+    ],
+    ids=["mark", "no mark", "not tracked", "mark of the connection"],
+)
+@pytest.mark.parametrize("where", ["file", "kernel"])
+def test_what_other_tables_write_is_known_where_a_session_is_traced(
+    firewall: Firewall, tables: str, rule: str, decides: str, where: str
+) -> None:
+    text = "*filter\n:INPUT DROP [0:0]\n:OUTPUT ACCEPT [0:0]\n" + rule + "COMMIT\n"
+    if where == "kernel":
+        firewall.load(tables)
+    path = firewall.file(tables + text if where == "file" else text)
+    error = firewall.apply(path, status=2, environment=SSH).stderr
+    assert decides in error and "these packets would not pass" in error
+    must = "chain=INPUT src=10.3.0.1 dst=127.0.0.1 proto=tcp sport=9 dport=22"
+    if "OUTPUT -m" not in rule:
+        assert decides in firewall.apply(path, "--must", must, status=2).stderr
+    assert "-A INPUT" not in firewall.save()
+
+
+NEW_SSH = "-p tcp -m tcp --dport 22 -m conntrack --ctstate NEW"
+SYN_IS_NOT_TRACKED = "*raw\n-A PREROUTING -p tcp -m tcp --dport 22 --syn -j CT --notrack\nCOMMIT\n"
+ANSWERS_ARE_NOT_TRACKED = "*raw\n-A OUTPUT -p tcp -m tcp --sport 22 -j CT --notrack\nCOMMIT\n"
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        f"{NEW_SSH} -m recent --set --name SSH -j ACCEPT",
+        f"{NEW_SSH} -m recent ! --rcheck --seconds 60 --hitcount 4 --name SSH -j ACCEPT",
+        f"{NEW_SSH} -m recent ! --update --seconds 60 --name SSH -j ACCEPT",
+        f"{NEW_SSH} -m connlimit --connlimit-upto 3 -j ACCEPT",
+        f"{NEW_SSH} -m connlimit ! --connlimit-above 3 -j ACCEPT",
+        f"{NEW_SSH} -m hashlimit --hashlimit-upto 3/min --hashlimit-name ssh -j ACCEPT",
+        f"{NEW_SSH} -m hashlimit ! --hashlimit-above 3/min --hashlimit-name ssh -j ACCEPT",
+        f"{NEW_SSH} -m limit --limit 3/min -j ACCEPT",
+        f"{NEW_SSH} -m quota --quota 1000000 -j ACCEPT",
+        f"{NEW_SSH} -m addrtype --dst-type LOCAL -j ACCEPT",
+        f"{NEW_SSH} -m addrtype ! --dst-type MULTICAST,BROADCAST -j ACCEPT",
+        f"{NEW_SSH} -m addrtype --src-type UNICAST --dst-type LOCAL -j ACCEPT",
+        f"{NEW_SSH} -m pkttype --pkt-type unicast -j ACCEPT",
+    ],
+)
+def test_a_first_connection_to_this_host_passes_what_asks_for_one(tmp_path: Path, rule: str) -> None:
+    text = "*filter\n:INPUT DROP [0:0]\n-A INPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT\n"
+    with Namespace() as namespace:
+        firewall = Firewall(namespace, tmp_path, Backend.NFT)
+        path = firewall.file(f"{text}-A INPUT {rule}\nCOMMIT\n")
+        said = firewall.apply(path, "--dry-run", status=1, environment=SSH).stderr
+        assert "only if" not in said
+        path = firewall.file(f"{text}-A INPUT {rule.replace('ACCEPT', 'DROP')}\n-A INPUT -j ACCEPT\nCOMMIT\n")
+        assert "a new connection (" in firewall.apply(path, "--dry-run", status=2, environment=SSH).stderr
+
+
+@pytest.mark.parametrize(
+    ("tables", "what"),
+    [
+        (
+            f"{SYN_IS_NOT_TRACKED}*filter\n:INPUT DROP [0:0]\n"
+            "-A INPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT\n"
+            "-A INPUT -p tcp -m tcp --dport 22 -m conntrack --ctstate INVALID,UNTRACKED -j SYNPROXY --mss 1460\n"
+            f"-A INPUT {NEW_SSH} -j ACCEPT\n-A INPUT -m conntrack --ctstate INVALID -j DROP\nCOMMIT\n",
+            "",
+        ),
+        (
+            f"{NOT_TRACKED}*filter\n:OUTPUT DROP [0:0]\n-A INPUT -p tcp -m tcp --dport 22 -j ACCEPT\n"
+            "-A OUTPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT\nCOMMIT\n",
+            "the answers to a new connection",
+        ),
+        (
+            f"{ANSWERS_ARE_NOT_TRACKED}*filter\n:INPUT DROP [0:0]\n"
+            f"-A INPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT\n-A INPUT {NEW_SSH} -j ACCEPT\nCOMMIT\n",
+            "a new connection, once answered",
+        ),
+        ("*mangle\n-A PREROUTING -j CONNMARK --restore-mark --mask 010\nCOMMIT\n", ""),
+    ],
+    ids=["SYNPROXY", "requests are not tracked", "answers are not tracked", "an octal mask"],
+)
+def test_a_session_of_which_a_half_is_not_tracked(tmp_path: Path, tables: str, what: str) -> None:
+    with Namespace() as namespace:
+        firewall = Firewall(namespace, tmp_path, Backend.NFT)
+        status = 2 if what else 1
+        done = firewall.apply(firewall.file(tables), "--dry-run", status=status, environment=SSH)
+        assert what in done.stderr and ("would not pass" in done.stderr) == bool(what)
+
+
+TRANSLATED = (
+    "*mangle\n-A PREROUTING -d 10.0.0.1 -p tcp -m tcp --dport 22 -j DROP\nCOMMIT\n"
+    "*nat\n-A PREROUTING -d 192.0.2.5 -p tcp -m tcp --dport 22 -j DNAT --to-destination 10.0.0.1\nCOMMIT\n"
+    "*filter\n:INPUT DROP [0:0]\n-A INPUT -d 10.0.0.1 -p tcp -m tcp --dport 22 -m conntrack --ctstate DNAT -j ACCEPT\n"
+    "COMMIT\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("", ""), ""),
+        (("*nat\n", "*nat\n-A OUTPUT -j ACCEPT\n"), ""),
+        (
+            ("-A PREROUTING -d 192.0.2.5", "-A OUTPUT -d 192.0.2.5"),
+            "ACCEPT by the policy of chain PREROUTING, table nat",
+        ),
+        (
+            ("--to-destination 10.0.0.1", "--to-destination 10.0.0.2"),
+            "DNAT --to-destination 10.0.0.2 (table nat)",
+        ),
+        (("--to-destination 10.0.0.1", "--to-destination :2222"), "DNAT --to-destination :2222 (table nat)"),
+        (("-A PREROUTING -d 10.0.0.1", "-A PREROUTING -d 192.0.2.5"), "-d 192.0.2.5"),
+        (
+            ("-A INPUT -d 10.0.0.1", "-A INPUT -d 192.0.2.5"),
+            "state=ESTABLISHED+DNAT): DROP by the policy of chain INPUT",
+        ),
+    ],
+)
+def test_a_session_through_nat_is_traced_as_it_was_sent_and_as_it_arrives(
+    firewall: Firewall, change: tuple[str, str], message: str
+) -> None:
+    client, sent_to, server = (int(ip_address(each)) for each in ("10.3.0.1", "192.0.2.5", "10.0.0.1"))
+    flow = Flow(Tuple(client, sent_to, TCP, 50000, 22), replied=True, dnat=server)
+    assert firewall.namespace.call(make_flow, flow) == 0
+    ssh = {"SSH_CONNECTION": "10.3.0.1 50000 10.0.0.1 22"}
+    path = firewall.file(TRANSLATED.replace(*change))
+    done = firewall.apply(path, "--dry-run", status=2 if message else 1, environment=ssh)
+    assert message in done.stderr and ("would not pass" in done.stderr) == bool(message)
+
+
+@pytest.mark.parametrize(
+    ("dropped", "message"),
+    [("10.9.9.9", ""), ("10.3.0.1", "-s 10.3.0.1")],
+    ids=["the source that the server has", "the source that filter has"],
+)
+def test_a_session_of_which_only_the_source_is_translated_needs_no_rule_in_prerouting(
+    firewall: Firewall, dropped: str, message: str
+) -> None:
+    client, server, seen = (int(ip_address(each)) for each in ("10.3.0.1", "10.0.0.1", "10.9.9.9"))
+    flow = Flow(Tuple(client, server, TCP, 50000, 22), replied=True, snat=seen)
+    assert firewall.namespace.call(make_flow, flow) == 0
+    path = firewall.file(
+        f"*filter\n:INPUT DROP [0:0]\n-A INPUT -s {dropped}/32 -j DROP\n"
+        "-A INPUT -p tcp -m tcp --dport 22 -j ACCEPT\nCOMMIT\n"
+        "*nat\n-A PREROUTING -p udp -j ACCEPT\n-A INPUT -s 10.3.0.1 -p tcp -j SNAT --to-source 10.9.9.9\nCOMMIT\n"
+    )
+    ssh = {"SSH_CONNECTION": "10.9.9.9 50000 10.0.0.1 22"}
+    done = firewall.apply(path, "--dry-run", status=2 if message else 1, environment=ssh)
+    assert message in done.stderr and ("would not pass" in done.stderr) == bool(message)
+
+
+@pytest.mark.parametrize("state", ["DNAT", "SNAT"])
+def test_a_session_to_an_own_address_through_nat_needs_no_rule_in_prerouting(
+    firewall: Firewall, state: str
+) -> None:
+    """It comes in translated; nat is not asked again."""
+    firewall.namespace.run(["ip", "address", "add", "10.0.0.1/32", "dev", "lo"])
+    client, sent_to, server = (int(ip_address(each)) for each in ("10.0.0.1", "192.0.2.5", "10.0.0.1"))
+    flow = Flow(Tuple(client, sent_to, TCP, 50000, 22), replied=True, dnat=server)
+    assert firewall.namespace.call(make_flow, flow) == 0
+    path = firewall.file(
+        "*nat\n-A PREROUTING -p udp -j ACCEPT\n"
+        "-A OUTPUT -d 192.0.2.5 -p tcp -m tcp --dport 22 -j DNAT --to-destination 10.0.0.1\nCOMMIT\n"
+        "*filter\n:INPUT DROP [0:0]\n"
+        f"-A INPUT -d 10.0.0.1 -i lo -p tcp -m tcp --dport 22 -m conntrack --ctstate {state} -j ACCEPT\nCOMMIT\n"
+    )
+    ssh = {"SSH_CONNECTION": "10.0.0.1 50000 10.0.0.1 22"}
+    done = firewall.apply(path, "--dry-run", status=1 if state == "DNAT" else 2, environment=ssh)
+    assert ("state=NEW+DNAT): DROP by the policy of chain INPUT" in done.stderr) == (state != "DNAT")
+    assert "is not translated" not in done.stderr
+
+
+def make_flow(flow: Flow) -> int:
+    netfilter = Netfilter()
+    try:
+        return make_flows(netfilter, Family.IPV4, [flow])
+    finally:
+        netfilter.close()
+
+
+@pytest.mark.parametrize(
+    ("target", "may"),
+    [
+        ("REDIRECT --to-ports 22", True), ("REDIRECT --to-ports 20-30", True), ("REDIRECT --to-ports 23", False),
+        ("REDIRECT", False), ("DNAT --to-destination 10.0.0.1:22", True), ("DNAT --to-destination 10.0.0.1", False),
+        ("DNAT --to-destination :22", False), ("DNAT --to-destination 10.0.0.1-10.0.0.9:22 --random", True),
+        ("DNAT --to-destination 10.0.0.9:22", False), ("NETMAP --to 10.0.0.0/24", True), ("ACCEPT", False),
+    ],
+)  # fmt: skip
+def test_which_targets_may_translate_to_a_server(target: str, may: bool) -> None:
+    text = f"*nat\n:PREROUTING ACCEPT\n-A PREROUTING -p tcp -j {target}\nCOMMIT\n"
+    (rule,) = hitables.read(text).table("nat")["PREROUTING"].rules
+    assert rule.target is not None
+    sent, arrived = Ends("10.3.0.1", 5000, "192.0.2.5", 2222), Ends("10.3.0.1", 5000, "10.0.0.1", 22)
+    assert may_lead_to(rule.target, sent, arrived) is may
+
+
+def test_marks_that_nothing_sets_are_none(firewall: Firewall) -> None:
+    text = "*filter\n:INPUT DROP [0:0]\n-A INPUT -m mark ! --mark 0x1 -j ACCEPT\nCOMMIT\n"
+    assert "only if" not in firewall.apply(firewall.file(text), environment=SSH).stderr
+
+
+def test_a_table_that_stays_decides_nothing_about_new_rules(firewall: Firewall) -> None:
+    firewall.load("*mangle\n-A PREROUTING -s 10.0.0.0/8 -j DROP\nCOMMIT\n")
+    firewall.apply(firewall.file("*filter\n-A INPUT -j ACCEPT\nCOMMIT\n"), environment=SSH)
+
+
+def test_a_condition_on_which_the_session_depends_is_named(firewall: Firewall) -> None:
+    rules = "-A INPUT -m time --timestart 10:00 --timestop 11:00 -j {}\n-A INPUT -j ACCEPT\n"
+    text = "*filter\n:INPUT DROP [0:0]\n" + rules + "COMMIT\n"
+    said = firewall.apply(firewall.file(text.format("DROP")), "--dry-run", status=1, environment=SSH).stderr
+    assert "passes table filter, chain INPUT, only if this does not hold: time --timestart 10:00" in said
+    said = firewall.apply(firewall.file(text.format("ACCEPT")), "--dry-run", status=1, environment=SSH).stderr
+    assert "only if" not in said
+
+
+def test_packets_that_must_pass_are_tried(firewall: Firewall) -> None:
+    packet = "chain=INPUT in=lo src=10.{}.0.9 dst=127.0.0.1 proto=udp sport=9 dport=1005"
+    path = firewall.file(office())
+    assert "10.6.0.9" in firewall.apply(path, "--must", packet.format(6), status=2).stderr
+    firewall.apply(path, "--must", packet.format(5))
+    assert "10.6.0.9" in firewall.apply(path, "--must", packet.format(6), status=2).stderr  # loaded already
+    for place, message in (
+        ("chain=INPTU", "table filter has no chain INPTU; did you mean INPUT?"),
+        ("table=filtr chain=INPUT", "there is no table filtr"),
+        ("table=nat chain=FORWARD", "table nat has no chain FORWARD"),
+    ):
+        assert (
+            message
+            in firewall.apply(path, "--must", packet.format(5).replace("chain=INPUT", place), status=2).stderr
+        )
+
+
+def test_a_packet_of_a_family_that_is_not_applied_is_refused(firewall: Firewall) -> None:
+    packet = "chain=INPUT src=2001:db8::1 dst=2001:db8::2 proto=tcp dport=22 sport=9"
+    error = firewall.apply(firewall.file(office()), "--must", packet, status=2).stderr
+    assert "no rules of that family are applied" in error
+
+
+def test_an_answer_that_no_match_asks_for_is_told(firewall: Firewall) -> None:
+    packet = "chain=INPUT in=lo src=10.5.0.9 dst=127.0.0.1 proto=udp sport=9 dport=1005 number={}=5"
+    path = firewall.file(office(more="-A INPUT -m mark --mark 7 -j ACCEPT\n"))
+    told = firewall.apply(path, "--must", packet.format("mrak")).stderr
+    assert "no match of table filter asks for number=mrak (did you mean mark?)" in told
+    assert "asks for" not in firewall.apply(path, "--must", packet.format("mark")).stderr
+
+
+def test_the_members_of_ipsets_are_let_in(firewall: Firewall) -> None:
+    """The trace asks the kernel whether the session's addresses and ports are in the sets."""
+    firewall.namespace.run(["ipset", "create", "admins", "hash:net"])
+    firewall.namespace.run(["ipset", "create", "doors", "hash:ip,port"])
+    more = (
+        "-A INPUT -m set --match-set admins src -m set --match-set doors dst,dst -j ACCEPT\n"
+        "-A INPUT -m limit --limit 1/sec -j LOG\n"
+    )
+    path = firewall.file(office(more=more))
+    error = firewall.apply(path, status=2, environment=SSH).stderr
+    assert "DROP by the policy of chain INPUT" in error
+    assert "assumed not to hold" not in error
+    firewall.namespace.run(["ipset", "add", "admins", "10.3.0.0/24"])
+    firewall.namespace.run(["ipset", "add", "doors", "127.0.0.1,tcp:2222"])
+    firewall.apply(path, status=2, environment=SSH)
+    firewall.namespace.run(["ipset", "add", "doors", "127.0.0.1,tcp:22"])
+    firewall.apply(path, environment=SSH)
+
+
+def test_a_limited_accept_lets_a_new_session_in(firewall: Firewall) -> None:
+    more = "-A INPUT -p tcp -m tcp --dport 22 -m limit --limit 3/min -j ACCEPT\n"
+    allowed = "-A INPUT -m conntrack --ctstate ESTABLISHED -j ACCEPT\n"
+    firewall.apply(firewall.file(office(more=allowed + more)), environment=SSH)
