@@ -202,6 +202,17 @@ def without_undone(program: Program, edits: Sequence[Edit]) -> tuple[list[Edit],
     return found, places
 
 
+def staying(program: Program, edits: Sequence[Edit]) -> set[int]:
+    """The numbers of the *edits* of *program* whose rules are there when all are done."""
+    inserted: dict[tuple[str, str], list[int]] = {}  # by chain: the edit that inserted each row, or -1
+    for number, edit in enumerate(edits):
+        by = _rows_of(inserted, program, edit, -1)
+        if edit.op is Op.REPLACE:
+            by[edit.at] = number
+        _follow(by, edit, number)
+    return {number for by in inserted.values() for number in by if number >= 0}
+
+
 def _rows_of(rows: dict[tuple[str, str], list[T]], program: Program, edit: Edit, value: T) -> list[T]:
     """The list of *rows* for the chain of *edit*: at first *value* for each of its rules in *program*."""
     chain_id = edit.table, edit.chain

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .edits import Count, Edit, Key, rule_key
+from .edits import Count, Edit, Key, rule_key, staying
 from .state import State
 
 
@@ -22,15 +22,21 @@ def own_counts(updates: Sequence[Edit]) -> dict[int, Count]:
     }
 
 
-def given_counts(after: State, updates: Sequence[Edit], edits: Sequence[Edit]) -> dict[int, Count]:
-    """By index in *edits*, the patch that leads to *after*: the count of the rule that it inserts."""
+def given_counts(
+    before: State, after: State, updates: Sequence[Edit], edits: Sequence[Edit]
+) -> dict[int, Count]:
+    """By index in *edits*, the patch from *before* to *after*: the count of the rule that it inserts."""
+    own = own_counts(updates)
+    kept = staying(before.master, updates) if own else ()
     given: dict[tuple[str, str, Key], Count] = {}
-    for number, (packets, size) in own_counts(updates).items():
+    for number, (packets, size) in own.items():
+        if number not in kept:
+            continue
         edit = updates[number]
         assert edit.rule is not None
         key = edit.table, edit.chain, rule_key(edit.rule)
-        before = given.get(key, (0, 0))
-        given[key] = before[0] + packets, before[1] + size
+        others = given.get(key, (0, 0))
+        given[key] = others[0] + packets, others[1] + size
     if not given:
         return {}
     owner_of = {table: after.owners(table) for table in {table for table, _, _ in given}}

@@ -95,7 +95,7 @@ def merged(plans: Sequence[Plan]) -> Plan:
     loadable, places = loadable_edits(before, edits)
     placed = {place: count for number, count in counts.items() if (place := places[number]) is not None}
     if len(placed) < len(counts):  # a row with a count has made way for another one
-        placed = given_counts(after, updates, loadable)
+        placed = given_counts(before, after, updates, loadable)
     return Plan(before, after, updates, tuple(loadable), chosen, hot=hot, counts=placed)
 
 
@@ -228,7 +228,7 @@ class Planner:
             version=plan.state.version + 1,
         )
         edits, chosen = tuple(loadable_edits(plan.state, plan.edits)[0]), tuple(plan.chosen)
-        hot, counts = tuple(plan.hot), given_counts(after, updates, edits)
+        hot, counts = tuple(plan.hot), given_counts(plan.state, after, updates, edits)
         return Plan(plan.state, after, tuple(updates), edits, chosen, plan.deleted_in_place, hot, counts)
 
     def check_allowed(self, edit: Edit) -> None:

@@ -141,3 +141,18 @@ def test_merged_plans_keep_their_counts() -> None:
     assert (
         counted("".join(f"[{packets}:{size}] -A plain {rule}\n" for rule, packets, size in rules)) == WANTED
     )
+
+
+@pytest.mark.parametrize(
+    "undo", ["-D plain -s 192.0.2.9 -j DROP", "-F plain", "-R plain 1 -s 192.0.2.8 -j DROP"]
+)
+def test_a_rule_that_a_batch_takes_back_leaves_its_count_to_no_other(undo: str) -> None:
+    program = hitables.read("*filter\n:INPUT ACCEPT\n:plain -\n-A INPUT -j plain\nCOMMIT\n")
+    state = start_unproved(program, Settings("nft")).after
+    rule = "-A plain -s 192.0.2.9 {} -j DROP\n"
+    for first, last in (("-c 5 500", ""), ("", "-c 6 600")):
+        batch = f"{rule.format(first)}{undo}\n{rule.format(last)}"
+        text = plan_unproved(state, read_commands(batch, state.master)).text
+        inserted = [line for line in text.splitlines() if line.startswith("-A plain -s 192.0.2.9")]
+        assert inserted[-1].endswith(last or "-j DROP")
+        assert text.count(" -c ") == bool(last)
