@@ -15,13 +15,14 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack
 
 from . import signatures
 from .errors import InvalidOption, UnknownName
 from .ir.choices import Equivalence, Malformed, backend_choice, backends_of, choose
 from .ir.fields import Family
-from .ir.foreign import aside, hide, is_foreign, patterns_of
+from .ir.foreign import aside, entered_by_foreign, hide, is_foreign, patterns_of
 from .ir.packet import Backend, Packet
 from .ir.program import Program
 
@@ -270,7 +271,7 @@ def check(
     packets, seed  of engine sample: packets drawn for each chain (20,000), and the seed (0)
     names          the sources that the result and errors name, where a rule set is text
     leave          chains that other programs manage (as of `compile`): they and the rules that enter them are
-                   not compared
+                   not compared; chains that they enter are, each by itself
 
     NotComparable when a table or chain, or the family, prevents a comparison.
     """
@@ -289,10 +290,9 @@ def check(
         raise InvalidOption(f"{next(iter(drawn))}: engine {engine} draws no packets")
     if engine == "sample" and max_memory is not None:
         raise InvalidOption("max_memory: engine sample keeps no bound; draw fewer packets")
-    patterns = _patterns(leave)
+    programs, question = _aside(before, after, family, names, leave, question)
     return compare.check(
-        aside(_program(before, family, names[0]), patterns),
-        aside(_program(after, family, names[1]), patterns),
+        *programs,
         question,
         engine=engine,
         sampling=compare.Sampling(**drawn),
@@ -324,11 +324,7 @@ def diff(
 
     _check_sources(names)
     question = _question(backend, malformed, equivalence, tables, chains, timeout, max_memory)
-    patterns = _patterns(leave)
-    programs = (
-        aside(_program(before, family, names[0]), patterns),
-        aside(_program(after, family, names[1]), patterns),
-    )
+    programs, question = _aside(before, after, family, names, leave, question)
     return changes(*programs, question, tell=progress)
 
 
@@ -354,8 +350,9 @@ def lint(
     from .verify import lint as linter
 
     question = _question(backend, "stricter", "full", tables, chains, timeout, None)
-    patterns = _patterns(leave)
-    program = hide(_program(rules, family, name), patterns)
+    patterns, program = _patterns(leave), _program(rules, family, name)
+    question = replace(question, entered=entered_by_foreign(program, patterns))
+    program = hide(program, patterns)
     one_remains = linter.OneRemains((rules_that_track(program), rules_that_reassemble(program)))
     found = linter.lint(program, question, tell=progress, one_remains=one_remains)
     found.flaws = [flaw for flaw in found.flaws if not is_foreign(flaw.chain, patterns)]
@@ -507,6 +504,22 @@ def _patterns(leave: Names) -> tuple[str, ...]:
     return patterns_of((leave,) if isinstance(leave, str) else leave)
 
 
+def _aside(
+    before: Rules,
+    after: Rules,
+    family: IPVersion | None,
+    names: tuple[str, str],
+    leave: Names,
+    question: Question,
+) -> tuple[tuple[Program, Program], Question]:
+    """Two rule sets without foreign chains, and the question with the chains that these enter."""
+    patterns = _patterns(leave)
+    programs = _program(before, family, names[0]), _program(after, family, names[1])
+    entered = [entered_by_foreign(program, patterns) for program in programs]
+    one, other = (aside(program, patterns) for program in programs)
+    return (one, other), replace(question, entered=entered[0] | entered[1])
+
+
 def _check_budget(timeout: float | None, max_memory: int | None) -> None:
     if timeout is not None:
         if not isinstance(timeout, int | float):
@@ -537,9 +550,9 @@ def _question(
     return Question(
         backends_of(backend_choice(backend)),
         choose(Malformed, malformed),
-        choose(Equivalence, equivalence),
-        _names(tables),
-        _names(chains),
-        timeout,
-        max_memory,
+        equivalence=choose(Equivalence, equivalence),
+        tables=_names(tables),
+        chains=_names(chains),
+        timeout=timeout,
+        max_memory=max_memory,
     )

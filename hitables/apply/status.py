@@ -16,7 +16,7 @@ from pathlib import Path
 from ..errors import HitablesError
 from ..ir.choices import Malformed
 from ..ir.fields import Family
-from ..ir.foreign import PRESETS, hide, is_foreign, recognised
+from ..ir.foreign import PRESETS, entered_by_foreign, hide, is_foreign, recognised
 from ..ir.packet import Backend
 from ..ir.program import Program
 from ..reader import read
@@ -184,6 +184,7 @@ def _compare(
             (Backend(record.backend),),
             Malformed.STRICTER,
             tables=frozenset(table.name for table in before),
+            entered=entered_by_foreign(before, record.leave) | entered_by_foreign(after, record.leave),
             timeout=timeout,
         )
         compared.names = before.name, "the kernel"

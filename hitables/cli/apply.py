@@ -249,15 +249,16 @@ def _difference(request: Request, ready: Ready, loaded: InForce | None) -> Diffe
 
     If the kernel holds the rules of a record of *loaded*, those rules are compared, as their lines are known.
     """
-    from .. import api
     from ..apply.drift import holds
     from ..apply.others import own_rule_count
     from ..apply.status import with_others
-    from ..ir.foreign import hide, patterns_of
+    from ..ir.foreign import entered_by_foreign, hide, patterns_of
     from ..report.firewall import Difference
+    from ..verify.diff import changes as changes_between
+    from ..verify.question import Question
 
     patterns = patterns_of(request.leave)
-    after, kernel = hide(ready.prepared.source, patterns), ready.kernel
+    after, kernel = ready.prepared.source, ready.kernel
     tables = {table.name for table in after}
     known = None
     for part in loaded.parts if loaded is not None else ():
@@ -269,12 +270,15 @@ def _difference(request: Request, ready: Ready, loaded: InForce | None) -> Diffe
     try:
         if known is not None:
             before = with_others(known.halves[kernel.family], ready.found, known, kernel.family)
-        changes = api.diff(
-            hide(before or ready.found.program, patterns),
-            after,
-            backend=kernel.backend,
-            tables=sorted(tables),
+        earlier = before or ready.found.program
+        question = Question(
+            (kernel.backend,),
+            tables=frozenset(tables),
+            entered=entered_by_foreign(earlier, patterns) | entered_by_foreign(after, patterns),
             timeout=min(request.timeout or CHANGES_SECONDS, CHANGES_SECONDS),
+        )
+        changes = changes_between(
+            hide(earlier, patterns), hide(after, patterns), question, tell=lambda stage: None
         )
     except HitablesError as error:
         trouble = str(error)

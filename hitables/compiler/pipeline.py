@@ -194,7 +194,7 @@ def compile_program(
     question = Question(
         backends_of(options.backend),
         options.malformed,
-        options.equivalence,
+        equivalence=options.equivalence,
         timeout=timeout,
         max_memory=max_memory,
     )

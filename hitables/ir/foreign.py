@@ -165,6 +165,18 @@ def show(hidden: Program, original: Program, patterns: Sequence[str]) -> Program
     return replace(hidden, tables=tuple(tables))
 
 
+def entered_by_foreign(program: Program, patterns: Sequence[str]) -> frozenset[tuple[str, str]]:
+    """Table and name of each other chain that a rule of a foreign chain enters."""
+    return frozenset(
+        (table.name, callee)
+        for table in (program if patterns else ())
+        for chain in table.chains
+        if is_foreign(chain.name, patterns)
+        for callee in chain.callees()
+        if not is_foreign(callee, patterns)
+    )
+
+
 def entered_from(program: Program, patterns: Sequence[str]) -> dict[tuple[str, str], str]:
     """Table and name of each other chain that foreign chains reach, with a foreign chain that leads there.
 

@@ -134,13 +134,18 @@ def _in_question(question: Question, chain: str) -> bool:
 
 
 def _unreached(table: Table, reach: Reachability, question: Question, one_remains: OneRemains) -> list[Flaw]:
-    """The chains that packets do not reach, as the jumps show, without those that a kept one enters."""
-    chains = [
+    """The chains that packets do not reach, as the jumps show, without those that a chain enters which stays:
+    one that is kept, or that the question is not about.
+    """
+    unreached = [
         chain
         for chain in table.chains
         if chain.policy is None and not reach.roots_of(chain.name) and not is_marker(chain.name)
-        if _in_question(question, chain.name)
     ]
+    others = [chain.name for chain in unreached if not _in_question(question, chain.name)]
+    entered = [name for place, name in question.entered if place == table.name]
+    stay = reach.reached_from([*others, *entered])
+    chains = [chain for chain in unreached if chain.name not in stay]
     keepers: dict[str, str] = {}  # by chain that is kept, or entered from there
     for chain in sorted(chains, key=lambda each: len(reach.reaching(each.name))):  # callers first
         place = Kept(table.name, chain.name, chain.line)

@@ -12,7 +12,7 @@ Users: every engine, and all that reports their answers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 
 from hitables.errors import NotComparable, UnknownName
 from hitables.ir.choices import Equivalence, Malformed, choose
@@ -31,6 +31,8 @@ class Question:
     equivalence   VERDICT: ignore effects that change nothing of the packet (LOG, counts)
     tables        only these; all when empty
     chains        only these, built-in or user chains; all built-in chains when empty
+    entered       user chains (table, name) that packets enter from chains that are not looked at; where both
+                  programs have them, they are compared as built-in chains are
     timeout       seconds; None: no limit
     processor     seconds of this process's processor time; None: no limit
     max_memory    bytes; None: no limit
@@ -38,9 +40,11 @@ class Question:
 
     backends: tuple[Backend, ...] = tuple(Backend)
     malformed: Malformed = Malformed.STRICTER
+    _: KW_ONLY
     equivalence: Equivalence = Equivalence.FULL
     tables: frozenset[str] = frozenset()
     chains: frozenset[str] = frozenset()
+    entered: frozenset[tuple[str, str]] = frozenset()
     timeout: float | None = None
     processor: float | None = None
     max_memory: int | None = None
@@ -190,6 +194,10 @@ def chain_pairs(before: Program, after: Program, question: Question) -> list[tup
             {chain.name for chain in each[table].chains if chain.policy is not None or question.chains}
             for each in tables
         ]
+        if not question.chains:
+            entered = {name for place, name in question.entered if place == table}
+            entered &= tables[0][table].by_name().keys() & tables[1][table].by_name().keys()
+            chains = [each | entered for each in chains]
         wanted = question.chains & (chains[0] | chains[1]) if question.chains else chains[0] | chains[1]
         order = [chain.name for each in tables for chain in each[table].chains]
         for chain in sorted(wanted, key=order.index):

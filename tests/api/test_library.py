@@ -500,3 +500,12 @@ def test_a_packet_that_names_no_table_may_be_sent_to_any() -> None:
     assert walk.verdict == "MASQUERADE"
     with pytest.raises(hitables.InvalidOption, match="the packet is for table filter"):
         hitables.trace(rules, f"table=filter chain=FORWARD {PACKET}", table="nat", chain="POSTROUTING")
+
+
+def test_the_memory_of_a_comparison_is_bounded() -> None:
+    campus = gzip.decompress((ROOT / "rulesets/campus.rules.gz").read_bytes()).decode()
+    changed = campus.replace("-A FORWARD -o wan+ -j to-wan\n", "")
+    found = hitables.diff(
+        campus, changed, max_memory=1 << 20, tables="filter", chains="FORWARD", backend="nft"
+    )
+    assert found.undecided[0].reason == "out of memory"
