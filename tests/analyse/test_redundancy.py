@@ -43,7 +43,7 @@ def options(backend: str = "any", malformed: Malformed = Malformed.STRICTER, *, 
 
 
 def question(chosen: Options, equivalence: Equivalence = Equivalence.VERDICT) -> Question:
-    return Question(backends_of(chosen.backend), chosen.malformed, equivalence)
+    return Question(backends_of(chosen.backend), chosen.malformed, equivalence=equivalence)
 
 
 def verdict_of(answer: Answer) -> str:

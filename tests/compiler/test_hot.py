@@ -108,7 +108,7 @@ def test_whatever_hot_rules_are_chosen_every_packet_is_treated_alike(
     assert all(
         most_of_one_name(rule) <= 1 for table in made for chain in table.chains for rule in chain.rules
     ), "iptables-nft-save prints two matches of one name as one"
-    question = Question(backends_of(options.backend), malformed, equivalence)
+    question = Question(backends_of(options.backend), malformed, equivalence=equivalence)
     answer = exact.check(before, after, question)
     assert isinstance(answer, Equal), getattr(answer, "reason", answer)
     if equivalence is Equivalence.FULL:

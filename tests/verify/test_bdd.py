@@ -79,7 +79,7 @@ def ask(
     malformed: str = "stricter",
     equivalence: str = "full",
 ) -> Answer:
-    return check(before, after, Question(backends or tuple(Backend), malformed, equivalence))
+    return check(before, after, Question(backends or tuple(Backend), malformed, equivalence=equivalence))
 
 
 def differ(before: Program, after: Program, *backends: Backend) -> Difference:
