@@ -58,6 +58,8 @@ NOT_LOADED: tuple[tuple[Family | None, str, str], ...] = (
     (None, r"-j CLUSTERIP ", "kernels since 6.2 have no CLUSTERIP"),
     (None, r"-j QUEUE", "iptables-nft 1.8.9 has no QUEUE"),
     (None, r"-j SECMARK ", "this kernel has no SELinux"),
+    (None, r"-m devgroup .*-group default", "iptables 1.8.11 knows names of /etc/iproute2/group alone"),
+    (None, r"-m udp .*--dport 9:5", "iptables 1.8.11 takes no range from high to low"),
 )
 
 _ALL = r"(0x)?0*:(65535|4294967295|0x[fF]+|0?[13]?7+)?( |$)"
@@ -72,6 +74,9 @@ OTHERWISE: tuple[tuple[Backend | None, str, str], ...] = (
     (None, r"-m tcp .*! --tcp-flags (?i:none none)", "a test that never holds is saved as none"),
     (Backend.LEGACY, r"-j NFLOG .*--nflog-prefix .{65,}",
      "the legacy kernel keeps 63 bytes and nft more: they have two keys, as they mean two things in nft"),
+    (None, r"(ct(orig|repl)(src|dst)|--to) \S+/(\d+\.0\.\d+\.0|[3-9]\d|\d{3,})( |$)",
+     "a mask with gaps is loaded as all bits before 1.8.11"),
+    (None, r"-j HMARK .*-prefix (3[3-9]|[4-9]\d|\d{3}) ", "1.8.11 saves more bits than an address has as -1"),
     (Backend.LEGACY, r"! -i \+( |$)", "a test that never holds is saved as none"),
     (Backend.LEGACY, r"-j DROP .*-p (all|0)( |$)",
      "in IPv6 it makes the kernel look for the protocol, and drop packets that hide it"),
@@ -301,7 +306,7 @@ def _against_saves(
         except HitablesError as error:
             programs.append(None)
             problem = f"not read: {rule} or its save {line}: {error}".splitlines()[0]
-            reason = next((r for p, r in NOT_READ if re.search(p, rule)), None)
+            reason = next((r for p, r in NOT_READ if re.search(p, rule)), _otherwise(rule, backend))
             (result.otherwise if reason is None else result.known).append(problem)
             continue
         programs.append(before)
@@ -371,7 +376,8 @@ def _by_bytes(loaded: Loaded, programs: Sequence[Program | None], section: Secti
         same = by_entry.setdefault(entry, at)
         other = programs[same]
         assert other is not None
-        if key != keys(other, section) and _otherwise(rule, Backend.LEGACY) is None:
+        known = any(_otherwise(each, Backend.LEGACY) for each in (rule, loaded.rules[same][1]))
+        if key != keys(other, section) and not known:
             yield f"two keys, though the kernel holds the same bytes: {loaded.rules[same][1]}  and  {rule}"
 
 

@@ -32,6 +32,9 @@ COMMANDS = {
 
 # --name=value is read as two words.
 _SET_OPTION = re.compile(r"(--[A-Za-z][\w-]*)=(.+)", re.DOTALL)
+# The header options of which iptables 1.8.10 reads such a word, which older versions refuse.  With -i and -o
+# these take the whole word, `--out=e`, for a name.
+_TAKES_SET = frozenset({"-s", "-d", "-p"})
 
 # Commands whose chain may be left out: then they concern all chains.
 FOR_ALL = ("-F", "-X", "-Z", "-L", "-S")
@@ -150,9 +153,11 @@ class LineTemplates:
                 raise Fault("a quote that is never closed", len(words))
             assignment = _SET_OPTION.fullmatch(unquote(word))
             option = find_header(assignment[1]) if assignment and "policy" not in words else ""
-            if assignment and option:
+            if assignment and option and option not in _TAKES_SET:
                 raise Fault(
-                    f"iptables does not read {assignment[1]}=", len(words), f"write {option} {assignment[2]}"
+                    f"versions of iptables differ in how they read {assignment[1]}=",
+                    len(words),
+                    f"write {option} {assignment[2]}",
                 )
             words += assignment.groups() if assignment else [unquote(word)]
         if len(words) > MOST_WORDS:

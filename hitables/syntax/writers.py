@@ -236,7 +236,7 @@ def addresses(words: tuple[str, ...], family: Family) -> str:
 
 
 def prefix_or_mask(word: str, family: Family) -> int | None:
-    """A prefix length, or a mask that is one; None for another mask, which iptables takes for all bits."""
+    """A prefix length, or a mask that is one; None for another mask."""
     width = address_bits(family)
     try:
         return spelt.number(word, 0, width)
@@ -259,17 +259,24 @@ def prefix_length(words: tuple[str, ...], family: Family) -> str:
 
 
 def prefix_mask(words: tuple[str, ...], family: Family) -> str:
-    """As `prefix_length`, where iptables makes a mask of it."""
+    """As `prefix_length`, where iptables makes a mask of it: all bits of one with gaps."""
     length = prefix_or_mask(words[0], family)
     return str(address_bits(family) if length is None else length)
 
 
 def network(words: tuple[str, ...], family: Family) -> str:
-    """ADDRESS, ADDRESS/LENGTH or ADDRESS/MASK; bits beside the mask are never looked at."""
+    """ADDRESS, ADDRESS/LENGTH or ADDRESS/MASK; bits beside the mask are never looked at.
+
+    A mask with gaps, and a number above the most bits, is a text of its own: iptables before 1.8.11 loads
+    either as all bits, and a later one loads the mask, and the number as if it were one.
+    """
     host, slash, mask = words[0].partition("/")
     if not is_address(host, family):
         not_an_address(host)
-    free = address_bits(family) - (int(prefix_mask((mask,), family)) if slash else address_bits(family))
+    length = prefix_or_mask(mask, family) if slash else address_bits(family)
+    if length is None:
+        return f"{address_text(int(ipaddress.ip_address(host)), family)}/{mask}"
+    free = address_bits(family) - length
     return f"{address_text(int(ipaddress.ip_address(host)) >> free << free, family)}/{address_bits(family) - free}"
 
 

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from support.iptables_version import iptables_is
 from support.kernel_rules import EVERYWHERE, NET, native, rules, tool
 from support.rule_texts import make_text
 from support.small_namespace import Namespace
@@ -150,6 +151,10 @@ def test_a_rule_that_never_matches_is_not_read_as_one_that_always_does(family: F
     with Namespace() as namespace:
         text = "*filter\n-A INPUT -p tcp\n-A INPUT -p tcp ! --dport 0:65535 -j ACCEPT\nCOMMIT\n"
         load(text, family, Backend.LEGACY, namespace)
+        if iptables_is((1, 8, 11)):  # which prints it as it is
+            printed = namespace.call(read, family, Backend.LEGACY).text
+            assert "-A INPUT -p tcp\n-A INPUT -p tcp -m tcp ! --dport 0:65535 -j ACCEPT\n" in printed
+            return
         assert "-A INPUT -p tcp -m tcp -j ACCEPT\n" in save(family, Backend.LEGACY, namespace)
         with pytest.raises(Misread, match="table filter, chain INPUT, rule 2: the kernel has another rule"):
             namespace.call(read, family, Backend.LEGACY)

@@ -44,7 +44,8 @@ def saved(text: str, backend: Backend) -> str:
 @pytest.mark.parametrize("backend", Backend)
 @pytest.mark.parametrize(("written", "meant"), SPELLINGS.items())
 def test_a_number_means_what_the_tools_take_it_for(written: str, meant: str, backend: Backend) -> None:
-    assert f"-A INPUT {meant} -j DROP" in saved(table(written), backend)
+    printed = saved(table(written), backend).replace("-p 8 ", "-p egp ")  # 1.8.11 names few protocols
+    assert f"-A INPUT {meant} -j DROP" in printed
     assert isinstance(exact.check(read(table(written)), read(table(meant)), Question()), Equal)
 
 

@@ -12,6 +12,7 @@ from support.first_matches import first_matches
 
 from hitables.files import read_text
 from hitables.parse import classbench, trace
+from hitables.syntax.values import PROTOCOLS
 
 FOLDER = Path(__file__).parents[2] / "rulesets"
 SETS = {"campus.rules.gz": "iptables", "containers.rules": "iptables", "campus6.rules": "ip6tables"}
@@ -42,6 +43,8 @@ def chains(text: str) -> dict[str, list[str]]:
         elif line.startswith(":"):
             result.setdefault(table, []).append(re.sub(r" \[.*", "", line))
         elif line.startswith("-A"):
+            # iptables 1.8.11 prints the numbers of most protocols, and those before it names.
+            line = re.sub(r"(?<= -p )\S+", lambda name: str(PROTOCOLS.get(name[0], name[0])), line)
             result.setdefault(f"{table} {line.split()[1]}", []).append(line)
     return {name: sorted(lines) if " " not in name else lines for name, lines in result.items()}
 
