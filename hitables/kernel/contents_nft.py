@@ -38,7 +38,7 @@ _INET = 1
 # Of an expression: its length and kind, and those of its first attribute, the name.
 _LEADING = struct.Struct("=HHHH")
 
-# The expressions that iptables-nft 1.8.9 reads, besides some `limit` and `log`; it calls a table with
+# The expressions that iptables-nft reads, besides some `limit` and `log`; it calls a table with
 # another one incompatible.
 _READ = frozenset(b"match target payload meta cmp bitwise counter immediate lookup range".split())
 
@@ -79,6 +79,13 @@ def table_flags(family: Family) -> dict[str, list[str]]:
     with contextlib.closing(Netfilter()) as netfilter:
         tables = _of_iptables(_answers(netfilter, _FAMILIES[family], _GETTABLE))
     return {name: [word for at, word in enumerate(_TABLE_WORDS) if flags >> at & 1] for name, flags in tables}
+
+
+def expressions_of(family: Family, table: str) -> list[list[bytes]]:
+    """The expressions of each rule of *table*, as the kernel holds them, without counters."""
+    with contextlib.closing(Netfilter()) as netfilter:
+        rules = list(map(_rule, _rules(netfilter, _FAMILIES[family], table)))
+    return [[one for name, one in _expressions(rule.expressions) if name != b"counter"] for rule in rules]
 
 
 def _answers(netfilter: Netfilter, kind: int, command: int, request: bytes = b"") -> list[bytes]:
