@@ -58,7 +58,7 @@ NOT_LOADED: tuple[tuple[Family | None, str, str], ...] = (
     (None, r"-j CLUSTERIP ", "kernels since 6.2 have no CLUSTERIP"),
     (None, r"-j QUEUE", "iptables-nft 1.8.9 has no QUEUE"),
     (None, r"-j SECMARK ", "this kernel has no SELinux"),
-    (None, r"-m devgroup .*-group default", "iptables 1.8.11 knows names of /etc/iproute2/group alone"),
+    (None, r"-m devgroup .*-group default", "names are those of /etc/iproute2/group, which may be missing"),
     (None, r"-m udp .*--dport 9:5", "iptables 1.8.11 takes no range from high to low"),
 )
 
