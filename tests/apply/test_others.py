@@ -322,6 +322,7 @@ def test_an_apply_that_only_leaves_more_chains_is_remembered(firewall: Firewall)
     assert "-A INPUT -j f2b-sshd" in firewall.save()
 
 
+@pytest.mark.needs_kernel
 def test_apply_and_history_count_the_rules_that_are_not_of_others(tmp_path: Path) -> None:
     """The kernel has four rules of others: two jumps, and one rule of a chain that theirs enters."""
     with Namespace() as namespace:
@@ -336,6 +337,7 @@ def test_apply_and_history_count_the_rules_that_are_not_of_others(tmp_path: Path
         assert re.findall(r"(\d+) rules?  ", firewall.hitables("history").stdout) == ["0", "1"]
 
 
+@pytest.mark.needs_kernel
 def test_chains_of_docker_are_named_if_the_rules_replace_them_and_only_then(tmp_path: Path) -> None:
     warning = "warning: the kernel has chains of docker, which these rules replace; --leave docker keeps them"
     with Namespace() as namespace:

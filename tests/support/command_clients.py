@@ -52,7 +52,8 @@ connection.close()
 # A child must not enter a namespace with threads of its parent; this program has none.
 import ctypes, fcntl
 libc = ctypes.CDLL(None, use_errno=True)
-if libc.setns(files[0], 0x40000000):
+is_there = os.path.samestat(os.fstat(files[0]), os.stat("/proc/self/ns/net"))  # only root enters another
+if not is_there and libc.setns(files[0], 0x40000000):
     sys.exit("cannot enter the network namespace")
 name, words, folder, environment, mask, numbers = marshal.loads(data)
 high = [fcntl.fcntl(each, fcntl.F_DUPFD, 300) for each in files]
