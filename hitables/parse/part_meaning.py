@@ -164,6 +164,8 @@ def extension_match(part: Part, words: list[str], family: Family) -> Match:
     }
     if extension.counting & effective or (writes and role < Role.NAMED):
         role = Role.NAMED
+    if part.name == "set" and _may_complete_entries(part.uses, words):
+        role = Role.NAMED
     if extension.name == "statistic":
         mode = next((words[use.values[0]] for use in part.uses if use.option.name == "--mode"), "")
         role = Role.NAMED if mode == "random" else Role.ONCE
@@ -208,6 +210,15 @@ def extension_match(part: Part, words: list[str], family: Family) -> Match:
         writes,
         *_relations(key, extension, uses, family, role is Role.CONSTANT and not tests),
     )
+
+
+def _may_complete_entries(uses: list[Use], words: list[str]) -> bool:
+    """Whether the match may change its set, of which the rule does not name the type.
+
+    An entry of a bitmap:ip,mac that was made without a mac gets that of the first packet for which two
+    dimensions are tested.  No match of one dimension reads such a set.
+    """
+    return any("," in words[use.values[1]] for use in uses if use.option.name == "--match-set")
 
 
 # Options of physdev that test one field, and whether they are behind a "!".

@@ -7,6 +7,7 @@ then docs/semantics.md and the option table are wrong for it.
 from __future__ import annotations
 
 import itertools
+import re
 import socket
 import struct
 
@@ -452,3 +453,26 @@ def test_no_address_of_the_zero_network_but_0_0_0_0_is_a_broadcast(backend: Back
         furnish(namespace, Family.IPV4, INTERFACES)
         rule = "-A OUTPUT -m addrtype --src-type BROADCAST"
         assert treat(namespace, backend, rule, zeros) == ["1", "0", "0", "1"]
+
+
+# 21. A test of two dimensions of an ipset may change it.
+
+
+@pytest.mark.parametrize("backend", Backend)
+def test_21_a_test_of_a_set_of_addresses_and_macs_completes_an_entry_without_a_mac(backend: Backend) -> None:
+    """So such a match is an event: no tree leaves it out or adds it."""
+    arriving = packet(Family.IPV4, UDP, "INPUT", dport=53)
+    source = ".".join(str(arriving.values[Field.SRC] >> shift & 255) for shift in (24, 16, 8, 0))
+    with Namespace() as namespace:
+        furnish(namespace, Family.IPV4, INTERFACES)
+        namespace.run(["ipset", "create", "M", "bitmap:ip,mac", "range", f"{source}/24"])
+        namespace.run(["ipset", "add", "M", source])
+        for dimensions, completed in (("src", False), ("src,src", True)):
+            rules = f"*filter\n-A INPUT -m set --match-set M {dimensions}\nCOMMIT\n"
+            namespace.run([f"iptables-{backend.value}-restore"], rules)
+            prepare(namespace, "filter", "INPUT", [Trial(arriving)], False)
+            (fate,) = send_trials(namespace)
+            assert fate.passed
+            entry = namespace.run(["ipset", "list", "M"]).splitlines()[-1]
+            assert re.fullmatch(rf"{source}(,[0-9A-F:]{{17}})?", entry)
+            assert ("," in entry) == completed

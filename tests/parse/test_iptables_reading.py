@@ -150,6 +150,7 @@ def test_reversed_udp_ports_never_match_and_are_kept() -> None:
         ("-p tcp --dport 22", Role.SPACE), ("-m state --state NEW", Role.SPACE),
         ("-m conntrack --ctstate NEW", Role.SPACE), ("-m conntrack --ctstate NEW --ctproto 6", Role.CONSTANT),
         ("-m mark --mark 1", Role.CONSTANT), ("-m set --match-set x src", Role.CONSTANT),
+        ("-m set --match-set x src,dst", Role.NAMED),
         ("-m set --match-set x src --packets-gt 4", Role.NAMED), ("-m recent --set", Role.NAMED),
         ("-m statistic --mode random --probability 0.5", Role.NAMED),
         ("-m statistic --mode nth --every 2 --packet 0", Role.ONCE), ("-m limit --limit 1/sec", Role.ONCE),
