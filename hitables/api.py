@@ -343,9 +343,11 @@ def lint(
     """Rules that never match or change nothing, and chains that are empty or unreachable.
 
     All rules that the flaws name may be removed together: of the rules for which the kernel tracks
-    connections or reassembles fragments, one remains (`Lint.kept`).  *leave*: chains that other programs
+    connections or reassembles fragments, one remains, and so do rules that configure what others read by
+    being loaded (`Lint.kept`).  *leave*: chains that other programs
     manage (as of `compile`); the result does not name them, and nothing is assumed of their rules.
     """
+    from .analyse.configuring import makers_of_estimators, rules_that_set_parameters
     from .analyse.tracking import rules_that_reassemble, rules_that_track
     from .verify import lint as linter
 
@@ -353,7 +355,11 @@ def lint(
     patterns, program = _patterns(leave), _program(rules, family, name)
     question = replace(question, entered=entered_by_foreign(program, patterns))
     program = hide(program, patterns)
-    one_remains = linter.OneRemains((rules_that_track(program), rules_that_reassemble(program)))
+    one_remains = linter.OneRemains(
+        (rules_that_track(program), rules_that_reassemble(program)),
+        makers_of_estimators(program),
+        rules_that_set_parameters(program),
+    )
     found = linter.lint(program, question, tell=progress, one_remains=one_remains)
     found.flaws = [flaw for flaw in found.flaws if not is_foreign(flaw.chain, patterns)]
     return found

@@ -9,10 +9,10 @@ Callers: the compiler, which keeps such rules; `hitables lint` and `check`.
 from __future__ import annotations
 
 from ..ir.program import Program
-from ..ir.rule import EVERYTHING, Match, Metadata, Role, Rule
+from ..ir.rule import EVERYTHING, Match, Metadata, Role, Rule, Target
 from ..syntax.extensions import MATCHES, TARGETS
 
-# Targets that have this effect.
+# Targets that have this effect, but for `CT --notrack`.
 TRACKING_TARGETS = frozenset(name for name, target in TARGETS.items() if target.tracks)
 _REASSEMBLE_ONLY = frozenset({"socket", "TPROXY"})  # they ask for whole packets, not for connections
 
@@ -23,6 +23,11 @@ def match_tracks(match: Match) -> bool:
         return False
     reads_ct = Metadata.CT in match.reads and match.reads != EVERYTHING
     return reads_ct or (match.name in MATCHES and MATCHES[match.name].tracks)
+
+
+def target_tracks(target: Target) -> bool:
+    """Whether connections are tracked, or fragments put together, while a rule with this target is loaded."""
+    return target.name in TRACKING_TARGETS and "--notrack" not in target.words
 
 
 def rules_that_track(program: Program) -> list[Rule]:
@@ -42,6 +47,6 @@ def _rules(program: Program) -> list[Rule]:
 def _loads(rule: Rule) -> set[str]:
     """The names of the rule's matches and target that have such an effect."""
     names = {match.name for match in rule.matches if match_tracks(match)}
-    if rule.target is not None and rule.target.name in TRACKING_TARGETS:
+    if rule.target is not None and target_tracks(rule.target):
         names.add(rule.target.name)
     return names

@@ -12,9 +12,9 @@ from itertools import chain as row
 from operator import attrgetter
 
 from ..analyse.callgraph import check_loops
-from ..analyse.tracking import TRACKING_TARGETS, match_tracks
+from ..analyse.tracking import TRACKING_TARGETS, match_tracks, target_tracks
 from ..ir.program import Program, check_names
-from ..parse.named_memory import FIRST
+from ..ir.rule import FIRST_LOADED
 from ..parse.set_counters import reads_counters
 from .options import Options
 from .result import ChainReport, Compiled, Fault
@@ -77,7 +77,9 @@ def _must_stay(program: Program) -> frozenset[int]:
     distinct = dict(zip(map(id, matches), matches, strict=True))
     tracking = {key for key, match in distinct.items() if match_tracks(match)}
     staying = {
-        key for key, match in distinct.items() if match.name and (FIRST in match.key or reads_counters(match))
+        key
+        for key, match in distinct.items()
+        if match.name and (FIRST_LOADED in match.key or reads_counters(match))
     }
     names = {target.name for target in {id(rule.target): rule.target for rule in rules}.values() if target}
     if not tracking and not staying and names.isdisjoint(_LOADED):
@@ -92,7 +94,7 @@ def _must_stay(program: Program) -> frozenset[int]:
                         kept[id(rule)] = id(rule)
                 if rule.target is None or rule.target.name not in _LOADED:
                     continue
-                if rule.target.name in TRACKING_TARGETS:
+                if target_tracks(rule.target):
                     kept.setdefault((table.name, rule.target.name), id(rule))
                 if rule.target.name == "RATEEST":
                     kept[id(rule)] = id(rule)

@@ -30,9 +30,10 @@ from ..ir.foreign import entered_from, hide, is_foreign, show
 from ..ir.marker import with_markers
 from ..ir.meaning import Digests
 from ..ir.program import Program, with_undeclared_kept
+from ..ir.rule import FIRST_LOADED
 from ..nouns import counted
 from ..parse.iptables import Vocabulary
-from ..parse.named_memory import FIRST, SHARING
+from ..parse.named_memory import SHARING
 from ..reader import read
 from ..rule_lines import lines_of
 from ..verify.question import ByRegions, Difference, Equal, Question, Undecided
@@ -394,7 +395,7 @@ def _fault(
 def _mixes(program: Program, table: str, chain: str) -> bool:
     """Whether rules of the chain share a memory that other rules configure differently."""
     matches = row.from_iterable(rule.matches for rule in program.table(table)[chain].rules)
-    return any(match.name in SHARING and FIRST in match.key for match in matches)
+    return any(match.name in SHARING and FIRST_LOADED in match.key for match in matches)
 
 
 def _is_repaired(program: Program, candidate: Program, mismatch: _Mismatch, question: Question) -> bool:

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from ..ir.program import Chain, Program, Table
-from ..ir.rule import Kind, Match, Rule, Target
+from ..ir.rule import FIRST_LOADED, Kind, Match, Rule, Target
 from ..parse.lines import quote
-from ..parse.named_memory import FIRST, SHARING, Pieces, in_load_order
+from ..parse.named_memory import SHARING, Pieces, in_load_order
 
 
 def _match_text(match: Match) -> str:
@@ -87,7 +87,7 @@ def _table(table: Table) -> Iterator[str]:
     pieces = [(chain.name, chain.rules) for chain in table.chains]
     shared: list[Match] = []
     lines = list(_rules(pieces, shared))
-    if any(FIRST in match.key for match in shared):
+    if any(FIRST_LOADED in match.key for match in shared):
         lines = list(_rules(in_load_order(pieces), shared))
     yield from lines
     yield from table.closing

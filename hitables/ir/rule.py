@@ -86,6 +86,10 @@ class Test(NamedTuple):
     values: Values
 
 
+# In the keys of matches of one named memory for which rules differ in parameters; those in effect follow.
+FIRST_LOADED = "first loaded:"
+
+
 class Match(NamedTuple):
     """One `-m` extension with its options, or one header option (then *name* is "").
 

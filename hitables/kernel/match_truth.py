@@ -274,7 +274,7 @@ def _owner(traits: Traits, uses: list[Option]) -> Truth:
 
 def _arrange_owner(traits: Traits, option: Option, where: Bools) -> None:
     name, inverted, values = option
-    if name == "--socket-exists" or inverted:
+    if inverted or not values:  # of --socket-exists and --suppl-groups
         return
     low, _ = _range(_id(values[0], name), "-")
     (traits.uid if name == "--uid-owner" else traits.gid)[where] = low

@@ -16,10 +16,9 @@ from itertools import chain
 from typing import TypeAlias
 
 from ..ir.program import BUILT_IN, Program
-from ..ir.rule import Match, Rule
+from ..ir.rule import FIRST_LOADED, Match, Rule
 from .set_counters import rules_of, with_rules
 
-FIRST = "first loaded:"
 _OR = " / "  # between what is loaded first in legacy, and in nft
 SHARING = frozenset({"hashlimit", "recent"})  # extensions whose rules share state by a name
 
@@ -44,7 +43,7 @@ def _parameters(match: Match) -> str:
     if match.name == "recent":
         mask = re.search(r"--mask (\S+)", match.key)  # the key always has it, even if the rule does not
         return mask[1] if mask else "unknown"
-    return match.key.split(FIRST)[0].rstrip()
+    return match.key.split(FIRST_LOADED)[0].rstrip()
 
 
 def mixed_memories(rules: Iterable[Rule]) -> frozenset[tuple[str, str]]:
@@ -74,9 +73,9 @@ def with_first_parameters(program: Program) -> Program:
 
     def with_first(match: Match) -> Match:
         name = named_memory(match)
-        if name not in mixed or FIRST in match.key:
+        if name not in mixed or FIRST_LOADED in match.key:
             return match
-        return match._replace(key=f"{match.key} {FIRST} {legacy[name]}{_OR}{nft[name]}")
+        return match._replace(key=f"{match.key} {FIRST_LOADED} {legacy[name]}{_OR}{nft[name]}")
 
     return with_rules(program, change)
 
@@ -93,7 +92,7 @@ def in_load_order(chains: Pieces) -> Pieces:
         for at, rule in enumerate(rules):
             for match in rule.matches:
                 name = named_memory(match)
-                if name is None or FIRST not in match.key or name in found:
+                if name is None or FIRST_LOADED not in match.key or name in found:
                     continue
                 if _parameters(match) != match.key.rpartition(_OR)[2]:
                     seen.add(name)

@@ -45,11 +45,12 @@ def _text(lint: Lint, findings: tuple[Finding, ...], program: Program) -> str:
 
 
 def _kept(kept: Kept) -> str:
-    why = (
-        f"chain {kept.entered_by}, which is not listed either, enters it"
-        if kept.entered_by
-        else "without it the kernel would stop tracking connections or reassembling fragments"
-    )
+    if kept.entered_by:
+        why = f"chain {kept.entered_by}, which is not listed either, enters it"
+    elif kept.configures:
+        why = "it configures a memory or an estimator that other rules read, by being loaded"
+    else:
+        why = "without it the kernel would stop tracking connections or reassembling fragments"
     place = f"line {kept.line} (table {kept.table}, chain {kept.chain})"
     return f"{place} affects no verdict, but is not listed: {why}"
 

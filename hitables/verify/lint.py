@@ -63,12 +63,15 @@ class Kept:
     """A rule, or a chain with its rules, that would be a flaw if it did not act by being loaded.
 
     entered_by  a chain that is kept, which enters this one, maybe through others; "": it acts itself
+    configures  whether other rules read what it configures (configuring.py); False: it makes the kernel track
+                connections or reassemble fragments (analyse/tracking.py)
     """
 
     table: str
     chain: str
     line: int
     entered_by: str = ""
+    configures: bool = False
 
 
 @dataclass
@@ -81,21 +84,37 @@ class Lint:
 
 
 class OneRemains:
-    """Groups of rules with an effect by being loaded; one rule of each group that has any must remain."""
+    """Rules with an effect by being loaded: one of each group that has any must remain, and all of *needed*.
 
-    def __init__(self, groups: Iterable[Iterable[Rule]] = ()) -> None:
-        self._left = [{id(rule) for rule in group} for group in groups]
+    *tracking*: groups of rules that track; *makers*: groups of rules that make what other rules read
+    """
+
+    def __init__(
+        self,
+        tracking: Iterable[Iterable[Rule]] = (),
+        makers: Iterable[Iterable[Rule]] = (),
+        needed: Iterable[Rule] = (),
+    ) -> None:
+        self._tracking, self._makers = (
+            [{id(rule) for rule in group} for group in groups] for groups in (tracking, makers)
+        )
+        self._needed = {id(rule) for rule in needed}
         self.kept = set[Kept]()
 
     def remove(self, rules: Iterable[Rule], place: Kept) -> bool:
         """Whether all of *rules* may be removed with those before; if so, they are, else *place* is kept."""
         gone = {id(rule) for rule in rules}
-        if any(group and group <= gone for group in self._left):
-            self.kept.add(place)
+        configures = not self._needed.isdisjoint(gone) or _has_all_of_one(gone, self._makers)
+        if configures or _has_all_of_one(gone, self._tracking):
+            self.kept.add(replace(place, configures=configures))
             return False
-        for group in self._left:
+        for group in (*self._tracking, *self._makers):
             group -= gone
         return True
+
+
+def _has_all_of_one(gone: set[int], groups: list[set[int]]) -> bool:
+    return any(group and group <= gone for group in groups)
 
 
 def lint(program: Program, question: Question, *, tell: Tell, one_remains: OneRemains | None = None) -> Lint:

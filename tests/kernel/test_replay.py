@@ -54,6 +54,10 @@ PAIRS = {
     "a mark that must be there": (
         "mangle", "-A FORWARD -m mark --mark 0x7 -j DROP", "-A FORWARD -m mark --mark 0x8 -j DROP",
     ),
+    "a group beside others": (
+        "filter", "-A OUTPUT -m owner --gid-owner 12 --suppl-groups -j DROP",
+        "-A OUTPUT -m owner --gid-owner 13 --suppl-groups -j DROP",
+    ),
     "a set's member": (
         "filter", "-A INPUT -m set --match-set bad src -j DROP",
         "-A INPUT -m set --match-set bad src -j ACCEPT\n-A INPUT -j DROP",

@@ -336,7 +336,9 @@ NEW = "-m conntrack --ctstate NEW -j ACCEPT\n"
         (DEAD.format("NEW") + "-A INPUT -m state --state NEW -j DROP\n", {4, 5}, [6]),
         ("-A INPUT -m socket -j DROP\n" + DEAD.format("NEW"), {4, 5}, [6]),  # conntrack reassembles, too
         (":unused - [0:0]\n-A unused -m conntrack --ctstate NEW\n", {4}, [5]),
-        (DEAD.format("NEW") + "COMMIT\n*raw\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -p udp -j CT --notrack\n", {4, 5}, []),
+        (DEAD.format("NEW") + "COMMIT\n*raw\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -p udp -j CT --zone 1\n", {4, 5}, []),
+        (DEAD.format("NEW") + "COMMIT\n*raw\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -p udp -j CT --notrack\n", {4}, [5]),
+        (DEAD.format("NEW") + "COMMIT\n*raw\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -p udp -j NOTRACK\n", {4}, [5]),
     ],
 )  # fmt: skip
 def test_the_last_rule_for_which_the_kernel_tracks_connections_is_not_listed(
@@ -345,6 +347,34 @@ def test_the_last_rule_for_which_the_kernel_tracks_connections_is_not_listed(
     found = hitables.lint(TRACKED.format(behind))
     assert {flaw.line for flaw in found.flaws} == listed
     assert [each.line for each in found.kept] == kept
+
+
+LIMIT = "-m hashlimit --hashlimit-upto 1/hour --hashlimit-name R --hashlimit-mode srcip"
+RATE = "-j RATEEST --rateest-name {} --rateest-interval 1s --rateest-ewmalog 2s\n"
+
+
+@pytest.mark.parametrize(
+    ("behind", "listed", "kept"),
+    [
+        (f"{LIMIT} --hashlimit-srcmask 24 -j DROP\n-A OUTPUT {LIMIT} -j DROP\n", set(), [4]),
+        (f"{LIMIT} -j DROP\n-A OUTPUT {LIMIT} -j DROP\n", {4}, []),
+        ("-m recent --set --name R --mask 255.255.255.0\n-A OUTPUT -m recent --set --name R\n", set(), [4]),
+        (RATE.format("x") + "-A OUTPUT -m rateest --rateest x --rateest-gt --rateest-pps 5 -j DROP\n", set(), [4]),
+        (RATE.format("x") + "-A OUTPUT -m rateest --rateest x --rateest-gt --rateest-pps 5 -j DROP\n"
+         "-A OUTPUT " + RATE.format("x"), {4}, []),
+        (RATE.format("y") + "-A OUTPUT -m rateest --rateest-delta --rateest1 x --rateest2 y --rateest-gt -j DROP\n"
+         "-A OUTPUT " + RATE.format("x"), set(), [4]),
+        (RATE.format("x"), {4}, []),
+    ],
+)  # fmt: skip
+def test_a_rule_that_configures_what_others_read_by_being_loaded_is_not_listed(
+    behind: str, listed: set[int], kept: list[int]
+) -> None:
+    text = f"*mangle\n:OUTPUT ACCEPT\n-A INPUT -p udp -j DROP\n-A INPUT -p udp {behind}COMMIT\n"
+    found = hitables.lint(text)
+    assert {flaw.line for flaw in found.flaws} == listed
+    assert [each.line for each in found.kept] == kept
+    assert all(each.configures for each in found.kept)
 
 
 @pytest.mark.parametrize(

@@ -264,7 +264,6 @@ TARGETS = (
         writes="CT CONNMARK LABELS",
         source="netfilter/xt_CT.c",
         form=Form(alone=_canonical_notrack, same_as="CT"),
-        tracks=True,
     ),
     target(
         "SECMARK",
