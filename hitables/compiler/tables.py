@@ -262,11 +262,12 @@ class TableCompiler:
             return self.grow(chain, lists)
         room = self.rooms.of(chain.name, memory=False, jumps=False)
         alike = chain.policy, tuple(map(self.kind_of, chain.rules)), tuple(self.weights(chain))
-        tried, why = self.no_trees.get(alike, (-1, ""))
-        if tried < room:
-            why = self.grow(chain, lists)
-            if why:
-                self.no_trees[alike] = room, why
+        tried = self.no_trees.get(alike)
+        if tried is not None and tried[0] >= room:
+            return tried[1]
+        why = self.grow(chain, lists)
+        if why:
+            self.no_trees[alike] = room, why
         return why
 
     def kind_of(self, rule: Rule) -> Hashable:

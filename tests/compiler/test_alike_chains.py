@@ -109,3 +109,22 @@ def test_what_the_first_of_two_runs_left_stays_so_in_the_second(monkeypatch: pyt
         ("broken", "compiling it broke off (AssertionError: it broke)")
     ]
     assert runs.count(100) == 1 and runs.count(120) >= 4
+
+
+def nest(depth: int, more: str) -> str:
+    """Chains of which each enters the next, with a rule *more* in each."""
+    names = ["INPUT", *(f"c{at}" for at in range(depth))]
+    lines = ["*filter", ":INPUT ACCEPT [0:0]", *(f":{name} - [0:0]" for name in names[1:])]
+    for at, name in enumerate(names):
+        lines += [f"-A {name} -s 10.{at}.{port}.0/24 -p tcp --dport {port} -j ACCEPT" for port in range(12)]
+        lines += [f"-A {name} {more}", *(f"-A {name} -j {other}" for other in names[at + 1 : at + 2])]
+    return "\n".join([*lines, "COMMIT", ""])
+
+
+@pytest.mark.parametrize("depth", [8, 12, 15, 16, 18])
+@pytest.mark.parametrize("more", ["-m limit --limit 1/s -j LOG", "-p udp -j DROP"])
+def test_a_short_chain_without_any_room_for_a_tree_is_reported(depth: int, more: str) -> None:
+    """Each nesting of a tree is taken by those that the chain enters, and more."""
+    output = hitables.compile(nest(depth, more))
+    names = {report.chain for report in output.reports}
+    assert names == {"INPUT", *(f"c{at}" for at in range(depth))}

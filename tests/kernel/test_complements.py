@@ -35,7 +35,7 @@ MATCHED = [
     *((BOTH, HOOKS, "dscp", f"--dscp {dscp}") for dscp in ("0", "4")),
     (BOTH, HOOKS, "dscp", "--dscp-class EF"),
     *((BOTH, HOOKS, "helper", f"--helper {helper}") for helper in ("ftp", '""')),
-    *((BOTH, HOOKS, "set", f"--match-set a{side}") for side in (" src", " dst", "p src,dst", "p dst,src")),
+    *((BOTH, HOOKS, "set", f"--match-set a {side}") for side in ("src", "dst")),
     (BOTH, HOOKS, "set --return-nomatch", "--match-set a src"),
     (BOTH, HOOKS, "string --algo bm", "--string AB"),
     (BOTH, HOOKS, "string --algo kmp --from 4 --to 30 --icase", '--hex-string "|00|"'),
