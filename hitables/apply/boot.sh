@@ -82,9 +82,14 @@ is_empty() {
     ! rules_of "$1" | grep -q .
 }
 
+# The rules of standard input but for the jumps to chains of ufw, which ufw makes too.
+but_ufw() {
+    grep -v -E -e ' -[jg] ufw6?-[a-z-]+$'
+}
+
 # Whether the kernel has a rule of the user, not only those of other programs.
 has_ours() {
-    rules_of "$1" | grep -q -s -x -F -f - "$HERE/compiled$1" "$HERE/source$1" "$HERE/last$1"
+    rules_of "$1" | but_ufw | grep -q -s -x -F -f - "$HERE/compiled$1" "$HERE/source$1" "$HERE/last$1"
 }
 
 # Create the ipset of a file with its members; if that is not possible, empty.  A set that exists stays as it is.
@@ -129,6 +134,7 @@ clear_tables() {
 # Load the first step of a family that can be loaded; the number of the step is left in REACHED.
 climb() {
     REACHED=0 HALF=no
+    of_ufw=$(chains_of_ufw "$1")
     if [ "$1" = 6 ] && ! [ -e /proc/net/if_inet6 ]; then
         say "IPv6: this kernel has no IPv6, so no rules are loaded"
         return
@@ -153,6 +159,7 @@ climb() {
         else
             [ "$REACHED" -le 3 ] || [ "$HALF" = no ] || clear_tables "$1"
             say "IPv$1: the $step rules are loaded"
+            refill_ufw "$1" "$step" "$of_ufw"
             STEPS="$STEPS$1 $step
 "
             return
@@ -165,6 +172,21 @@ climb() {
         "$(tool_of "$1")" $(patience_of "$1") -P FORWARD DROP &&
         say "IPv$1: no rules can be loaded; the policies of INPUT and FORWARD are DROP" && return
     say "IPv$1: NO RULES CAN BE LOADED, AND THE HOST IS OPEN"
+}
+
+# The chains of ufw with their rules, for iptables-restore --noflush; nothing if ufw has not started.
+chains_of_ufw() {
+    is_empty "$1" || "$(tool_of "$1")-save" 2>/dev/null |
+        sed -n '/^\*filter/,/^COMMIT/{/^:ufw6\{0,1\}-/p;/^-A ufw6\{0,1\}-/p;}'
+}
+
+# Give the chains of ufw the rules back that they had before a step was loaded, if the step has these chains.
+refill_ufw() {
+    [ -n "$3" ] && text_of "$1" "$2" | grep -q -E '^:ufw6?-' || return 0
+    # shellcheck disable=SC2046
+    message=$(printf '*filter\n%s\nCOMMIT\n' "$3" |
+        "$(tool_of "$1")-restore" --noflush $(patience_of "$1") 2>&1) ||
+        say "IPv$1: the chains of ufw are empty (ufw reload): $(short "$message")"
 }
 
 # Say of each step whether it can be loaded: one line each, for "hitables persist".
@@ -193,7 +215,7 @@ try_all() {
 # Whether rules of the family can be found in the kernel: not where it has policies alone, or where there is no IPv6.
 can_have_ours() {
     [ "$1" = 4 ] || [ -e /proc/net/if_inet6 ] || return 1
-    grep -q -s '^-A ' "$HERE/compiled$1" "$HERE/source$1" "$HERE/last$1"
+    grep -h -s '^-A ' "$HERE/compiled$1" "$HERE/source$1" "$HERE/last$1" | but_ufw | grep -q .
 }
 
 # Whether this boot has loaded rules of the user already, and they are there: other programs have added theirs since.

@@ -1,8 +1,11 @@
 """The rules of a confirmed record as the next boot should load them.
 
-At boot the chains of other programs do not exist: their programs make them when they start, and add their
+At boot the chains of other programs do not exist: their programs make them when they start, and insert their
 jumps then.  So the text for the boot has neither these chains nor the rules that enter them; a text that
 enters a chain which does not exist would be refused as a whole.
+
+ufw appends its jumps, behind rules that have decided by then.  But if it finds its chains when it starts, it
+fills them and leaves the jumps to them where they are.  So the text has these jumps, and the chains empty.
 """
 
 from __future__ import annotations
@@ -12,12 +15,24 @@ from dataclasses import dataclass, field, replace
 
 from ..errors import HitablesError
 from ..ir.fields import Family
+from ..ir.foreign import is_foreign
 from ..reader import read
 from . import texts
+from .counts import keyed, of_source
 from .others import own
-from .texts import Chains, Tables, callees
+from .texts import Chains, Tables, TextChain, TextRule, callees
 
 KERNEL = "the kernel"  # the name of the file of a record that was found
+
+# The primary chains of ufw (ufw-init-functions), by family: it creates all of them, or none if one exists.
+_UFW = [
+    [
+        f"{ufw}-{part}-{hook}"
+        for part in ("before-logging", "before", "after", "after-logging", "reject", "track")
+        for hook in ("input", "output", "forward")
+    ]
+    for ufw in ("ufw", "ufw6")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,20 +57,71 @@ def boot_rules(
     loaded = {**loaded, **{table: texts.empty(table) for table in absent}}
     given = _source_tables(source, file, family) if source and file != KERNEL else {}
     compiled = {
-        table: _with_needed(own(chains, patterns), own(given.get(table, {}), patterns))
+        table: _with_needed(_for_boot(chains, patterns), own(given.get(table, {}), patterns))
         for table, chains in loaded.items()
     }
     plain = {
-        table: _with_policies(own(given[table], patterns), chains) if table in given else chains
+        table: _with_policies(_with_jumps(own(given[table], patterns), chains), chains)
+        if table in given
+        else chains
         for table, chains in compiled.items()
     }
     return BootRules(texts.without_counts(compiled), texts.without_counts(plain))
 
 
+def stays_empty(name: str) -> bool:
+    """Whether the text for the boot has the chain *name* of another program, without rules."""
+    return any(name in chains for chains in _UFW)
+
+
+def _for_boot(chains: Chains, patterns: Sequence[str]) -> Chains:
+    """*chains* without those of others, but with the jumps to chains of ufw, and these chains empty."""
+
+    def is_kept(rule: TextRule) -> bool:
+        return stays_empty(rule.enters) or not is_foreign(rule.enters, patterns)
+
+    kept = {
+        name: replace(chain, rules=tuple(rule for rule in chain.rules if is_kept(rule)))
+        for name, chain in chains.items()
+        if not is_foreign(name, patterns)
+    }
+    entered = {rule.enters for chain in kept.values() for rule in chain.rules}
+    for of_ufw in _UFW:
+        if not entered.isdisjoint(of_ufw):
+            kept |= {name: TextChain() for name in of_ufw if is_foreign(name, patterns)}
+    return kept
+
+
+def _with_jumps(source: Chains, compiled: Chains) -> Chains:
+    """*source* with the empty chains of *compiled*, and the jumps to them behind the same rules.
+
+    Trees come behind such jumps, so the rules before a jump are those of the source, in their order.
+    """
+    empty = {name: TextChain() for name in compiled if stays_empty(name) and name not in source}
+    result = source | empty
+    for name, chain in compiled.items():
+        jumps = [at for at, rule in enumerate(chain.rules) if rule.enters in empty]
+        if not jumps or name not in source:
+            continue
+        behind = {rule.key: at for at, rule in enumerate(source[name].rules, 1) if rule.key}
+        rules: list[TextRule] = []
+        done = 0
+        for rule in chain.rules[: jumps[-1] + 1]:
+            if rule.enters in empty:
+                rules.append(rule)
+            else:
+                upto = max(done, behind.get(rule.key, done))
+                rules += source[name].rules[done:upto]
+                done = upto
+        result[name] = replace(source[name], rules=(*rules, *source[name].rules[done:]))
+    return result
+
+
 def _source_tables(source: str, file: str, family: Family) -> Tables:
-    """The rules of a file; none if it cannot be read any more, by another version of this program."""
+    """The rules of a file, with keys; none if another version of this program cannot read it any more."""
     try:
-        return texts.of_program(read(source, family=family, name=file))
+        program = read(source, family=family, name=file)
+        return keyed(texts.of_program(program), of_source(program))
     except HitablesError:
         return {}
 

@@ -19,7 +19,8 @@ PLUGIN = "30-hitables"  # after 15-ip4tables and 25-ip6tables, whose rules it re
 UNIT_FOLDER = Path("/etc/systemd/system")
 PLUGIN_FOLDER = Path("/usr/share/netfilter-persistent/plugins.d")
 
-# Of the services named, those that exist would flush these rules or replace them if they started later.
+# The services behind After, if they exist, would flush these rules or replace them if they started later.
+# ufw fills the chains that it finds (boot_texts.py).
 _UNIT = """\
 # Written by "hitables persist"; "hitables persist --remove" removes it.
 [Unit]
@@ -28,7 +29,7 @@ DefaultDependencies=no
 After=local-fs.target systemd-modules-load.service
 After=nftables.service netfilter-persistent.service iptables.service ip6tables.service ipset.service
 Wants=network-pre.target
-Before=network-pre.target shutdown.target
+Before=ufw.service network-pre.target shutdown.target
 Conflicts=shutdown.target
 
 [Service]

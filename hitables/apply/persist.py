@@ -19,6 +19,7 @@ from ..nouns import counted
 from . import boot_unit
 from .boot_files import Written, forget_boot, keep_for_boot, set_settings, settings_of
 from .boot_script import Access
+from .boot_texts import stays_empty
 from .guard import SYSTEMD
 from .in_force import for_boot, in_force
 from .kernel import Kernel
@@ -221,7 +222,13 @@ def _note_what_is_left(
 
 
 def rules_of(tables: Tables) -> int:
-    return sum(len(chain.rules) for chains in tables.values() for chain in chains.values())
+    """How many rules are not jumps to chains of other programs."""
+    return sum(
+        not stays_empty(rule.enters)
+        for chains in tables.values()
+        for chain in chains.values()
+        for rule in chain.rules
+    )
 
 
 def show(result: Persisted) -> str:

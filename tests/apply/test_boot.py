@@ -446,6 +446,53 @@ def test_what_is_confirmed_has_the_tables_of_earlier_files_and_no_chains_of_othe
         assert plain(again.save()) == re.sub("^.*f2b-sshd.*\n", "", held, flags=re.MULTILINE)
 
 
+# What /usr/lib/ufw/ufw-init-functions does: without its first chain it creates all and appends the jumps.
+START_OF_UFW = """\
+chains=$(for part in before-logging before after after-logging reject track; do echo ufw-$part-input; done)
+if $1 -n -L ufw-before-logging-input >/dev/null 2>&1; then
+    for chain in $chains; do $1 -F $chain; done
+    $1 -X ufw-user-input
+else
+    for chain in $chains; do $1 -N $chain && $1 -A INPUT -j $chain; done
+fi
+$1 -N ufw-user-input
+$1 -A ufw-user-input -p tcp --dport 22 -j ACCEPT
+$1 -A ufw-before-input -j ufw-user-input
+"""
+
+
+@pytest.mark.parametrize("order", ["hitables ufw", "ufw hitables"])
+def test_the_rules_of_ufw_come_after_a_boot_where_they_came_when_confirmed(
+    machine: Machine, tmp_path: Path, order: str
+) -> None:
+    """ufw appends its jumps if its chains do not exist: behind a rule that drops all, ssh would be shut."""
+    tool = f"iptables-{machine.backend.value}"
+    start_ufw = ["sh", "-c", START_OF_UFW, "start", tool]
+    with Namespace() as namespace:
+        firewall = Firewall(namespace, tmp_path, machine.backend)
+        namespace.run(start_ufw)
+        text = rules(Family.IPV4, 3000, "-A INPUT -j DROP\n").replace("-A INPUT -i lo -j ACCEPT\n", "")
+        firewall.apply(firewall.file(text), "--leave", "ufw")
+        shown = firewall.hitables("persist", "--unit-folder", tmp_path).stdout
+        held = plain(firewall.save())
+        assert held.index("-j ufw-before-input") < held.index("-A INPUT -j DROP")
+        ours = [line for line in held.splitlines() if line.startswith("-A ") and "ufw" not in line]
+        assert f"IPv4: at boot {len(ours)} rules" in shown
+    with Namespace() as fresh:
+        booted = Firewall(fresh, tmp_path, machine.backend)
+        load = ["sh", str(tmp_path / "state" / "boot" / "load")]
+        for program in order.split():
+            if program == "ufw":
+                fresh.run(start_ufw)
+            else:
+                assert fresh.call(execute, load)[0] == 101
+        in_order = [line for line in booted.save().splitlines() if line.startswith("-A ")]
+        assert sorted(in_order) == sorted(line for line in held.splitlines() if line.startswith("-A "))
+        of_input = [line for line in held.splitlines() if line.startswith("-A INPUT ")]
+        assert [line for line in in_order if line.startswith("-A INPUT ")] == of_input
+        booted.hitables("status")
+
+
 def test_going_back_to_an_empty_kernel_is_what_the_next_boot_loads(machine: Machine, tmp_path: Path) -> None:
     with Namespace() as namespace:
         firewall = Firewall(namespace, tmp_path, machine.backend)

@@ -13,10 +13,12 @@ from hitables.apply import boot_files
 from hitables.apply.boot_files import Settings, keep_for_boot, set_settings
 from hitables.apply.boot_script import Access, checksum
 from hitables.apply.boot_texts import BootRules, boot_rules
+from hitables.apply.counts import keyed, of_source
 from hitables.apply.texts import parse, write
 from hitables.errors import HitablesError
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
+from hitables.reader import read
 
 
 def rules(number: int, table: str = "filter") -> BootRules:
@@ -150,3 +152,24 @@ def test_rules_for_the_boot_enter_no_chain_that_does_not_exist() -> None:
     )
     text = write(of_boot.source)
     assert "f2b" not in text and text.count("-A ") == 4 and ":INPUT DROP" in text
+
+
+def test_rules_for_the_boot_have_the_jumps_to_chains_of_ufw_and_these_chains_empty() -> None:
+    """ufw fills the chains that it finds, and leaves the jumps where they are."""
+    text = (
+        "*filter\n:INPUT DROP [0:0]\n:ht1 - [0:0]\n:ufw6-before-input - [0:0]\n:ufw6-user-input - [0:0]\n"
+        ":f2b-sshd - [0:0]\n-A INPUT -s 2001:db8::1/128 -j ACCEPT\n-A INPUT -j ufw6-before-input\n-A INPUT -j f2b-sshd\n"
+        "-A INPUT -g ht1\n-A ht1 -j DROP\n-A ufw6-before-input -j ufw6-user-input\n"
+        "-A ufw6-user-input -j ACCEPT\nCOMMIT\n"
+    )
+    source = "*filter\n:INPUT DROP\n-A INPUT -s 2001:db8::1 -j ACCEPT\n-A INPUT -j DROP\nCOMMIT\n"
+    patterns = ("ufw-*", "ufw6-*", "f2b-*")
+    loaded = keyed(parse(text), of_source(read(text, family=Family.IPV6)))
+    of_boot = boot_rules(loaded, (), source, "office.rules", Family.IPV6, patterns)
+    jump = "-j ufw6-before-input"
+    assert of_boot.compiled["filter"]["INPUT"].bodies == ["-s 2001:db8::1/128 -j ACCEPT", jump, "-g ht1"]
+    assert of_boot.source["filter"]["INPUT"].bodies == ["-s 2001:db8::1 -j ACCEPT", jump, "-j DROP"]
+    for chains in (of_boot.compiled["filter"], of_boot.source["filter"]):
+        of_ufw = [name for name in chains if name.startswith("ufw")]
+        assert len(of_ufw) == 18 and "ufw6-track-output" in of_ufw and "ufw6-user-input" not in of_ufw
+        assert not any(chains[name].rules for name in of_ufw)
