@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..ir.foreign import is_foreign
+from ..nouns import counted
 from .others import left_alone, own
 from .steps import TablePlan, differ, plan
 from .store import Half
@@ -40,6 +41,42 @@ def differences(present: Tables, half: Half, patterns: Sequence[str]) -> Iterato
             yield f"table {table}: {missing} chains of trees are missing or have other rules"
         for name in steps.removed:
             yield f"table {table}, chain {name} is new"
+
+
+def moved_jumps(present: Tables, half: Half, patterns: Sequence[str]) -> Iterator[str]:
+    """The jumps to chains of others that come later among our rules than was recorded, as messages.
+
+    Programs insert their jumps in front again when they start.  Behind our rules they decide less.
+    """
+    for table, recorded in half.tables.items():
+        for name, chain in recorded.items():
+            now = present.get(table, {}).get(name)
+            if now is None or is_foreign(name, patterns) or _own(now, patterns) != _own(chain, patterns):
+                continue
+            then, places = _places(chain, patterns), _places(now, patterns)
+            for body, before in then.items():
+                for old, new in zip(before, places.get(body, ()), strict=False):
+                    if new > old:
+                        yield (
+                            f"table {table}, chain {name}: '{body}' comes after {counted(new, 'rule')} that "
+                            f"are not of --leave, was after {old}"
+                        )
+
+
+def _own(chain: TextChain, patterns: Sequence[str]) -> int:
+    return sum(not is_foreign(rule.enters, patterns) for rule in chain.rules)
+
+
+def _places(chain: TextChain, patterns: Sequence[str]) -> dict[str, list[int]]:
+    """By body of a jump to a chain of others: the numbers of our rules before it, in order."""
+    places: dict[str, list[int]] = {}
+    before = 0
+    for rule in chain.rules:
+        if is_foreign(rule.enters, patterns):
+            places.setdefault(rule.body, []).append(before)
+        else:
+            before += 1
+    return places
 
 
 def as_named(present: Tables, half: Half, patterns: Sequence[str]) -> Tables:

@@ -25,7 +25,7 @@ from ..verify.question import Question
 from . import guard, texts
 from .boot_files import boot_notes
 from .confirm import bring_back
-from .drift import differences
+from .drift import differences, moved_jumps
 from .hooks import others
 from .in_force import InForce, in_force
 from .kernel import Kernel
@@ -172,7 +172,10 @@ def _compare(
     tell: Callable[[str], None],
 ) -> Compared:
     compared = Compared(family, record.number, half.file, leaves=bool(record.leave))
-    compared.differing = list(differences(found.tables, half, record.leave))
+    compared.differing = [
+        *differences(found.tables, half, record.leave),
+        *moved_jumps(found.tables, half, record.leave),
+    ]
     if not compared.differing:
         return compared
     compared.programs = _programs_at_work(found, half, record.leave)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from support.firewall import Firewall, plain
+from support.firewall import Firewall, office, plain
 from support.small_namespace import Namespace
 
 from hitables.apply import status
@@ -82,6 +82,27 @@ def test_chains_of_a_known_program_are_named_with_what_to_do(firewall: Firewall)
     shown = firewall.hitables("status", status=1).stdout
     assert "chains of fail2ban are not those of rule set 2" in shown
     assert "--leave fail2ban leaves them to fail2ban" in shown
+
+
+def test_a_jump_of_another_program_that_moved_behind_our_rules_is_drift(firewall: Firewall) -> None:
+    """In front it moves whenever its program starts, and decides no less."""
+    firewall.iptables("-N", "f2b-a")
+    firewall.iptables("-N", "f2b-b")
+    firewall.iptables("-I", "INPUT", "-j", "f2b-a")
+    firewall.apply(firewall.file(office()), "--leave", "fail2ban")
+    held = plain(firewall.save())
+    firewall.iptables("-I", "INPUT", "-j", "f2b-b")
+    firewall.hitables("status")
+    firewall.iptables("-D", "INPUT", "-j", "f2b-b")
+    firewall.iptables("-D", "INPUT", "-j", "f2b-a")
+    firewall.iptables("-A", "INPUT", "-j", "f2b-a")
+    shown = firewall.hitables("status", status=1).stdout
+    assert "packets are treated differently from rule set 3" in shown
+    assert "table filter, chain INPUT: '-j f2b-a' comes after " in shown
+    assert "rules that are not of --leave, was after 0" in shown
+    firewall.hitables("status", "--repair")
+    assert plain(firewall.save()) == held
+    firewall.hitables("status")
 
 
 def test_a_flush_is_repaired(firewall: Firewall) -> None:
