@@ -24,6 +24,7 @@ from .guard import SYSTEMD
 from .in_force import for_boot, in_force
 from .kernel import Kernel
 from .lockout import ssh_connection
+from .neighbours import appenders, flushers
 from .others import own
 from .store import CONFIRMED, State, Store
 from .texts import Tables
@@ -88,6 +89,8 @@ def persist(request: Request, tell: Callable[[str], None]) -> Persisted:
         starter = _write_starter(request, folder, access)
         steps = _tried(folder, tell)
         _note_what_is_left(written, settings_of(folder).backends, force.leave(), state, tell)
+        for warning in (*flushers(), *appenders(force.leave())):
+            tell(warning)
         store.log(f"{state.confirmed}: every boot loads it, or what is confirmed later")
     _check(steps)
     return Persisted(written, access, starter, steps)

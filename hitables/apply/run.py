@@ -37,6 +37,7 @@ from .drift import as_named, differences, holds
 from .in_force import InForce, confirm_record, in_force, own_places
 from .kernel import Kernel
 from .load import Change, perform
+from .neighbours import flushers
 from .prepare import Found, find, prepare
 from .recording import Ready, Recorder, differ, is_same, what_runs, what_will_run
 from .status import shown
@@ -143,6 +144,8 @@ def _applied(request: Request, report: Report, session: lockout.Session | None) 
             return Result.NOTHING
         for each in ready:
             _tell_of_presets(each, patterns_of(request.leave), report)
+        for warning in flushers():
+            report.tell(warning)
         report.differ(ready, in_force(store, state.confirmed) if state.confirmed else None)
         _check_lockout(request, ready, session, report)
         if request.dry_run:
