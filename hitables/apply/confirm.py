@@ -23,7 +23,7 @@ from .in_force import InForce, Place, confirm_record, in_force, own_places, plac
 from .kernel import Kernel
 from .load import Change, Wanted, perform
 from .lockout import Session
-from .others import of_kernel
+from .others import emptied, of_kernel
 from .store import ROLLED_BACK, Copy, State, Store, Waiting
 
 # ---- in the guard ----
@@ -85,20 +85,19 @@ def guard_rolls_back(folder: str, number: int, why: str, copy: Copy) -> None:
         if not _is_own(state.waiting, number):
             raise HitablesError(f"{folder}: the state is missing")
         try:
-            undo(store, state, why)
+            notes = undo(store, state, why)
         except HitablesError as error:
             store.log(f"{number}: cannot be taken back: {error}")
             raise
-    guards.tell_everyone(
-        f"hitables: rule set {number} was taken back, because {why}; the old rules are loaded"
-    )
+    told = [f"rule set {number} was taken back, because {why}; the old rules are loaded", *notes]
+    guards.tell_everyone("\n".join(f"hitables: {each}" for each in told))
 
 
-def undo(store: Store, state: State, why: str) -> None:
-    """Load what ran before the rule set that waits."""
+def undo(store: Store, state: State, why: str) -> list[str]:
+    """Load what ran before the rule set that waits; notes for the user."""
     waiting = state.waiting
     assert waiting is not None
-    bring_back(store, in_force(store, waiting.before), in_force(store, waiting.number))
+    notes = bring_back(store, in_force(store, waiting.before), in_force(store, waiting.number))
     try:
         store.end_waiting(waiting.number)
     except FileError as error:
@@ -111,6 +110,9 @@ def undo(store: Store, state: State, why: str) -> None:
         store.set_state(replace(state, waiting=None, status=status))
     guards.stop_timer(waiting.number)
     store.log(f"{waiting.number}: taken back, because {why}; {waiting.before or 'nothing'} is loaded")
+    for note in notes:
+        store.log(f"{waiting.number}: {note}")
+    return notes
 
 
 # ---- confirm and rollback ----
@@ -164,9 +166,9 @@ def _rolled_back(
                 raise HitablesError(f"rule set {number} is loaded, and waits: hitables confirm")
             if number is not None:
                 in_force(store, number)  # an error of it comes before anything changes
-            undo(store, state, "hitables rollback was called")
+            notes = undo(store, state, "hitables rollback was called")
             if number in (None, waiting.before):
-                return waiting.before, []
+                return waiting.before, notes
             state = store.state()
         current = state.confirmed
         if not current:
@@ -232,10 +234,15 @@ def bring_back(store: Store, wanted: InForce, current: InForce, everything: bool
         known = as_named(kernel.read(), loaded, patterns) if loaded is not None else {}
         to_load = Wanted(of_kernel(half.with_absent(), is_left), half.generated, known)
         changes.append(Change(kernel, to_load, is_left))
+    empty_now = [note for change in changes for note in emptied(change.merged, change.present)]
     performed = perform(changes)
     for part in wanted.parts:
         patterns = tuple(dict.fromkeys((*part.leave, *current.leave(*own_places(part)))))
         if patterns != part.leave:
             store.set_leave(part.number, patterns)
     notes = [note for change in changes for note in change.merged.notes]
-    return [*notes, *(f"another program has added a rule, which stays: {rule}" for rule in performed.added)]
+    return [
+        *notes,
+        *empty_now,
+        *(f"another program has added a rule, which stays: {rule}" for rule in performed.added),
+    ]

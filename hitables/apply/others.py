@@ -66,6 +66,25 @@ def merge(wanted: Tables, kernel: Tables, is_foreign: Callable[[str], bool]) -> 
     return merged
 
 
+def emptied(merged: Merged, kernel: Tables) -> list[str]:
+    """Notes on chains that get the policy DROP, while those of others that they enter have no rules any more.
+
+    Another program may have been ended since, as by `ufw disable`: what its rules let in is dropped then.
+    """
+    notes = []
+    for table, chains in merged.tables.items():
+        present = kernel.get(table) or empty(table)
+        for name, chain in chains.items():
+            entered = dict.fromkeys(rule.enters for rule in chain.rules if rule.enters in merged.left[table])
+            drops = chain.policy == "DROP" and name in present and present[name].policy != "DROP"
+            if drops and entered and not any(chains[each].rules for each in entered):
+                notes.append(
+                    f"table {table}, chain {name}: the policy is DROP again, and the chains of others that "
+                    f"it enters are empty now, so what their rules let in is dropped: {', '.join(entered)}"
+                )
+    return notes
+
+
 def of_kernel(
     tables: Tables,
     is_foreign: Callable[[str], bool],

@@ -116,6 +116,18 @@ def test_with_nothing_loaded_before_a_lost_terminal_leaves_nothing_loaded(firewa
     assert plain(firewall.save()) == ""
 
 
+def test_a_rollback_says_that_the_chains_of_a_program_that_was_ended_are_empty(firewall: Firewall) -> None:
+    """As after `ufw disable`: the policy is DROP again, and no rule of ufw lets anything in."""
+    old = "*filter\n:INPUT DROP [0:0]\n:ufw-before-input - [0:0]\n-A INPUT -j ufw-before-input\n"
+    firewall.load(f"{old}-A ufw-before-input -p tcp -m tcp --dport 22 -j ACCEPT\nCOMMIT\n")
+    firewall.hitables("apply", firewall.file(NEW), "--leave", "ufw", "--confirm", 2)
+    firewall.iptables("-F", "ufw-before-input")
+    firewall.iptables("-P", "INPUT", "ACCEPT")
+    firewall.until(lambda: "is dropped: ufw-before-input" in firewall.log())
+    assert "taken back, because" in firewall.log()
+    assert "2: table filter, chain INPUT: the policy is DROP again" in firewall.log()
+
+
 def test_signals_to_the_guard_change_nothing(firewall: Firewall) -> None:
     firewall.load(OLD)
     before = plain(firewall.save())
