@@ -28,9 +28,12 @@ PRESETS: dict[str, tuple[str, ...]] = {
     "libvirt": ("LIBVIRT_*",),
     "ufw": ("ufw-*", "ufw6-*"),
     "firewalld": (
-        *("IN_*", "FWD_*", "FWDI_*", "FWDO_*", "PRE_*", "POST_*"),
+        *("IN_*", "OUT_*", "FWD_*", "FWDI_*", "FWDO_*", "PRE_*", "POST_*", "RFC3964_IPv4"),
         *("INPUT_ZONES*", "FORWARD_*ZONES*", "PREROUTING_ZONES*", "POSTROUTING_ZONES*"),
+        *("INPUT_POLICIES*", "FORWARD_POLICIES*", "OUTPUT_POLICIES*"),
+        *("PREROUTING_POLICIES*", "POSTROUTING_POLICIES*"),
         *("INPUT_direct", "FORWARD_direct", "OUTPUT_direct", "PREROUTING_direct", "POSTROUTING_direct"),
+        *("INPUT_dnat", "FORWARD_dnat", "OUTPUT_dnat"),
     ),
     "crowdsec": ("CROWDSEC_*", "crowdsec-*"),
 }

@@ -170,6 +170,24 @@ def test_presets_know_the_chains_of_their_programs(name: str, preset: str) -> No
         assert not is_foreign(chain, patterns_of(PRESETS))
 
 
+# What firewalld 2.3 makes with FirewallBackend=iptables, for one zone; StrictForwardPorts=yes adds *_dnat, and
+# versions before 2.0 have _pre and _post behind *_POLICIES.
+FIREWALLD = (
+    "*filter\n-A INPUT -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n-A INPUT -j INPUT_dnat\n"
+    "-A INPUT -j INPUT_direct\n-A INPUT -j INPUT_POLICIES\n"
+    "-A FORWARD -j FORWARD_direct\n-A FORWARD -j RFC3964_IPv4\n-A FORWARD -j FORWARD_POLICIES_pre\n"
+    "-A OUTPUT -j OUTPUT_direct\n-A OUTPUT -j OUTPUT_POLICIES\n-A OUTPUT -j OUTPUT_POLICIES_post\n"
+    "-A INPUT_POLICIES -j IN_public\n-A IN_public -j IN_public_allow\n"
+    "-A OUTPUT_POLICIES -j OUT_public\n-A OUT_public -j OUT_public_post\nCOMMIT\n"
+    "*nat\n-A PREROUTING -j PREROUTING_POLICIES\n-A POSTROUTING -j POSTROUTING_POLICIES\nCOMMIT\n"
+)
+
+
+def test_the_preset_of_firewalld_has_every_chain_of_its_iptables_backend() -> None:
+    made = set(re.findall(r"-j (\S+)", FIREWALLD)) - {"ACCEPT"}
+    assert {name for name in made if not is_foreign(name, patterns_of(["firewalld"]))} == set()
+
+
 # What the bound on table filter relies on.
 
 REWRITING = (
