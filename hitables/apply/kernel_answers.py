@@ -1,6 +1,6 @@
 """What a packet's header does not say, as the kernel would answer: ipsets, types of addresses, fresh limits.
 
-The packets that lockout.py traces are few, so each question runs `ipset test`.
+The packets that lockout.py traces are few, so each question runs `ipset test` or `ip route`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 from ..ir.fields import Family, Field
 from ..ir.packet import Outcome, Packet
@@ -26,17 +27,23 @@ _FRESH: dict[str, dict[str, bool]] = {
     "connlimit": {"--connlimit-upto": True, "--connlimit-above": False},
     "recent": {"--rcheck": False, "--update": False, "--remove": False},
 }
-# The types of addresses that a session is known to have, or not to have.
+# The types that an address is known to have, or not to have.
 _TYPES = frozenset({"UNICAST", "LOCAL", "BROADCAST", "ANYCAST", "MULTICAST"})
+_BY_FORM = frozenset({"UNICAST", "MULTICAST"})
+_SIDES = {"--src-type": Field.SRC, "--dst-type": Field.DST}
 _PROTOCOL_NAMES = {number: name for name, number in reversed(PROTOCOLS.items())}
 
 
-def answered(packet: Packet, family: Family, local: str = "") -> Packet:
+def answered(packet: Packet, family: Family, local: Field | None = None) -> Packet:
     """*packet* with the kernel's answers; other questions keep theirs, and unknown sets stay unknown.
 
-    local  which address is one of this host: "source", "destination", or "" where that is not known
+    local  SRC or DST: which address is one of this host; None: that is not known
     """
     given: Callable[[Match, int], bool | None] = packet.fact
+
+    @cache
+    def types(side: Field) -> frozenset[str] | None:
+        return types_at(side, packet, family, local)
 
     def fact(match: Match, epoch: int) -> bool | None:
         known = given(match, epoch)
@@ -44,7 +51,9 @@ def answered(packet: Packet, family: Family, local: str = "") -> Packet:
             return known
         if match.name == "set":
             return is_member(match, packet, family)
-        return is_of_type(match, local) if match.name in ("addrtype", "pkttype") else None
+        if match.name == "pkttype":
+            return is_sent_to_one(match)
+        return is_of_type(match, types, family) if match.name == "addrtype" else None
 
     def outcome(match: Match, ordinal: int) -> Outcome:
         if match.name == "set":
@@ -66,27 +75,92 @@ def of_fresh_memory(match: Match) -> bool | None:
     return True if match.name == "limit" else None  # its rate may be left out
 
 
-def is_of_type(match: Match, local: str) -> bool | None:
-    """Whether the addresses of a session are of the types that *match* names; None: that is not known.
-
-    The *local* address is of type LOCAL, the other one UNICAST, and the packet was sent to one host.
-    """
-    if match.name == "pkttype":
-        types = {"--pkt-type": {"UNICAST", "HOST"}}
-    elif local:
-        own, other = ("--src-type", "--dst-type") if local == "source" else ("--dst-type", "--src-type")
-        types = {own: {"LOCAL"}, other: {"UNICAST"}}
-    else:
+def is_sent_to_one(match: Match) -> bool | None:
+    """Whether a pkttype holds for a packet that was sent to one host; None: it has no type."""
+    if "--pkt-type" not in match.words[:-1]:
         return None
+    asked = match.words[match.words.index("--pkt-type") + 1].upper()
+    return (asked in ("UNICAST", "HOST")) != is_inverted(match, "--pkt-type")
+
+
+def is_of_type(match: Match, types: Callable[[Field], frozenset[str] | None], family: Family) -> bool | None:
+    """Whether addresses of these *types* are of those that *match* names; None: that is not known."""
+    if any(word.startswith("--limit-") for word in match.words):
+        return None  # the type by an interface is another question
     answers = []
-    for option, own_types in types.items():
+    for option, side in _SIDES.items():
         if option in match.words:
-            asked = set(match.words[match.words.index(option) + 1].upper().split(","))
-            if match.name == "addrtype" and not asked <= _TYPES:
+            asked = frozenset(match.words[match.words.index(option) + 1].upper().split(","))
+            known = types(side)
+            if known is None or not asked <= _TYPES:
                 return None
-            answers.append(bool(asked & own_types) != is_inverted(match, option))
-    # The type by an interface is another question.
-    return None if any(word.startswith("--limit-") for word in match.words) else all(answers)
+            answers.append(_is_one_of(known, asked, family) != is_inverted(match, option))
+    return all(answers)
+
+
+def _is_one_of(types: frozenset[str], asked: frozenset[str], family: Family) -> bool:
+    """Whether an address of these *types* is of those asked for (xt_addrtype.c).
+
+    In IPv6 each type by the form of the address must hold, and of the others one.
+    """
+    if family is Family.IPV4:
+        return bool(asked & types)
+    by_form = asked & _BY_FORM
+    return by_form <= types and (by_form == asked or bool((asked - by_form) & types))
+
+
+def types_at(side: Field, packet: Packet, family: Family, local: Field | None) -> frozenset[str] | None:
+    """The types of one address of the packet, as the kernel has them; None: unknown.
+
+    Where the kernel cannot be asked, the *local* address is taken for one of this host, and the other one for
+    one of another host.  A local address that the kernel does not know, as before an interface is up, is of
+    unknown type.
+    """
+    address = packet.values.get(side)
+    types = None if address is None else _types_of(address, family)
+    if types is None and local is not None:
+        return _with_unicast("LOCAL" if side is local else "UNICAST", family)
+    return None if side is local and types == frozenset({"UNICAST"}) else types
+
+
+def _types_of(address: int, family: Family) -> frozenset[str] | None:
+    """The types of an address by its form and by table local; None: the table cannot be read."""
+    if family is Family.IPV6:
+        if address >> 120 == 0xFF:
+            return frozenset({"MULTICAST"})
+        if not address:
+            return frozenset()
+        shown = str(ipaddress.IPv6Address(address))
+    else:
+        if not address >> 24 or address == 0xFFFFFFFF:
+            return frozenset({"BROADCAST"})
+        if address >> 28 == 0xE:
+            return frozenset({"MULTICAST"})
+        shown = str(ipaddress.IPv4Address(address))
+    command = ["ip", f"-{int(family)}", "-details", "-oneline", "route", "show"]
+    try:
+        listed = subprocess.run(
+            [*command, "table", "local", "match", shown], capture_output=True, text=True, check=False
+        )
+    except OSError:
+        return None
+    if listed.returncode:
+        return None
+    routes = [line.split() for line in listed.stdout.splitlines()]  # TYPE PREFIX ...
+    longest = max(routes, key=lambda words: _length(words[1], family), default=["unicast"])
+    return _with_unicast(longest[0].upper(), family)
+
+
+def _length(prefix: str, family: Family) -> int:
+    """The length of a prefix of `ip route`, which leaves that of a single address out."""
+    if prefix == "default":
+        return 0
+    return int(prefix.partition("/")[2] or (32 if family is Family.IPV4 else 128))
+
+
+def _with_unicast(kind: str, family: Family) -> frozenset[str]:
+    """The types of an address that the routes give *kind*: in IPv6 it is UNICAST by its form, too."""
+    return frozenset({kind, "UNICAST"}) if family is Family.IPV6 else frozenset({kind})
 
 
 def is_member(match: Match, packet: Packet, family: Family) -> bool | None:

@@ -6,9 +6,9 @@ tells, a packet is traced as it was sent up to nat and as it arrives behind that
 that the client has named, a new connection must be translated to it, too.  A connection of this host to
 itself is translated before it comes in, in chain OUTPUT; that is taken to stay.  Each is traced through the
 chains that it traverses in this kernel, with what the rules on its way write (way.py), also those of tables
-that stay as they are.  The kernel is asked for the members of ipsets, and limits are taken as fresh
-(kernel_answers.py).  Other conditions that are not part of a packet are assumed not to hold; they are named
-in a refusal, and in a caution where a packet passes only so.
+that stay as they are.  The kernel is asked for the members of ipsets and the types of addresses, and limits
+are taken as fresh (kernel_answers.py).  Other conditions that are not part of a packet are assumed not to
+hold; they are named in a refusal, and in a caution where a packet passes only so.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from ..errors import HitablesError, InvalidOption
-from ..ir.fields import Family
+from ..ir.fields import Family, Field
 from ..ir.packet import Backend
 from ..ir.packet_text import read_packet
 from ..ir.program import BUILT_IN, Program
@@ -53,6 +53,8 @@ _BEFORE = {
     "FORWARD": (("raw", "PREROUTING"), ("mangle", "PREROUTING"), ("mangle", "FORWARD")),
     "OUTPUT": (("raw", "OUTPUT"), ("mangle", "OUTPUT")),
 }
+# By chain: the address of a packet there that is one of this host.
+_LOCAL = {"INPUT": Field.DST, "OUTPUT": Field.SRC}
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,16 +265,16 @@ class Rules:
         came, went = self._trace_connection(first, first_answer, connmark=0)
         if came.is_tracked and not went.is_tracked:  # conntrack has not seen what the client answers then
             second = first._replace(what=f"{first.what}, once answered", places=_FOLLOWED)
-            self._trace(second.of_no_connection(), "destination", None)
+            self._trace(second.of_no_connection(), Field.DST, None)
 
     def _trace_connection(self, request: _Sent, answer: _Sent, connmark: int | None) -> tuple[Way, Way]:
         """The ways of a packet and of its answer; *connmark*: of the connection before, None if unknown."""
-        came = self._trace(request, "destination", connmark)
+        came = self._trace(request, Field.DST, connmark)
         if not came.is_tracked:
             answer = answer.of_no_connection()
-        return came, self._trace(answer, "source", came.marks["connmark"])
+        return came, self._trace(answer, Field.SRC, came.marks["connmark"])
 
-    def _trace(self, packet: _Sent, local: str, connmark: int | None) -> Way:
+    def _trace(self, packet: _Sent, local: Field, connmark: int | None) -> Way:
         way = Way(packet.text, self.program.family, {"mark": 0, "connmark": connmark}, local)
         for table, chain in packet.places:
             if table == "nat" and not way.is_tracked:
@@ -315,7 +317,8 @@ class Rules:
             _check_place(packet, spelled.table, spelled.chain, self.program)
             before = _BEFORE.get(spelled.chain, ()) if spelled.table == "filter" else ()
             text = re.sub(r"\bchain=\S+\s*", "", packet) if before else packet
-            way = Way(text, self.program.family, {"mark": 0, "connmark": None} if before else {})
+            marks = {"mark": 0, "connmark": None} if before else {}
+            way = Way(text, self.program.family, marks, _LOCAL.get(spelled.chain))
             for table, chain in before:
                 way.enter(self.program, table, chain, self.backend)
             self._passes(way, spelled.table, spelled.chain, packet)

@@ -50,7 +50,7 @@ class Way:
     text: str
     family: Family
     marks: dict[str, int | None]
-    local: str = ""
+    local: Field | None = None
     is_tracked: bool = True
 
     def enter(self, program: Program, table: str, chain: str, backend: Backend) -> Passage | None:

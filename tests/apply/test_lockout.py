@@ -332,6 +332,62 @@ def test_packets_that_must_pass_are_tried(firewall: Firewall) -> None:
         )
 
 
+OWN, OWN6 = "192.0.2.10", "2001:db8::10"
+
+
+@pytest.mark.parametrize(
+    ("rule", "place", "passes"),
+    [
+        ("--dst-type LOCAL", f"chain=INPUT src=192.0.2.77 dst={OWN}", True),
+        ("--dst-type LOCAL", "chain=INPUT src=127.0.0.1 dst=127.0.0.9", True),
+        ("--src-type LOCAL --dst-type LOCAL", f"chain=INPUT src={OWN} dst={OWN}", True),
+        ("--src-type LOCAL", f"chain=INPUT src=192.0.2.77 dst={OWN}", False),
+        ("--src-type UNICAST", f"chain=INPUT src=192.0.2.77 dst={OWN}", True),
+        ("! --dst-type MULTICAST,BROADCAST", f"chain=INPUT src=192.0.2.77 dst={OWN}", True),
+        ("--dst-type LOCAL", "chain=INPUT src=192.0.2.77 dst=192.0.2.255", False),
+        ("--dst-type BROADCAST", "chain=INPUT src=0.0.0.0 dst=255.255.255.255", True),
+        ("--dst-type BROADCAST", "chain=INPUT src=192.0.2.77 dst=192.0.2.255", True),
+        ("--dst-type MULTICAST", "chain=INPUT src=192.0.2.77 dst=224.0.0.251", True),
+        ("--dst-type LOCAL", f"chain=PREROUTING table=raw src=192.0.2.77 dst={OWN}", True),
+        ("--dst-type LOCAL", "chain=FORWARD src=192.0.2.77 dst=198.51.100.1", False),
+        ("--src-type LOCAL", f"chain=OUTPUT src={OWN} dst=192.0.2.77", True),
+        ("--dst-type LOCAL", f"chain=INPUT src=2001:db8::77 dst={OWN6}", True),
+        ("--dst-type UNICAST", f"chain=INPUT src=2001:db8::77 dst={OWN6}", True),
+        ("--dst-type LOCAL,UNICAST", f"chain=INPUT src=2001:db8::77 dst={OWN6}", True),
+        ("--src-type LOCAL,UNICAST", f"chain=INPUT src=2001:db8::77 dst={OWN6}", False),
+        ("--dst-type MULTICAST", "chain=INPUT src=fe80::1 dst=ff02::1", True),
+    ],
+)
+def test_the_types_of_addresses_are_those_of_this_kernel(
+    tmp_path: Path, rule: str, place: str, passes: bool
+) -> None:
+    chain = place.partition("=")[2].split()[0]
+    table = "raw" if "table=raw" in place else "filter"
+    with Namespace() as namespace:
+        firewall = Firewall(namespace, tmp_path, Backend.NFT)
+        namespace.run(["ip", "link", "add", "e0", "type", "veth", "peer", "name", "e0p"])
+        namespace.run(["ip", "link", "set", "e0", "up"])
+        namespace.run(["ip", "address", "add", f"{OWN}/24", "dev", "e0"])
+        namespace.run(["ip", "address", "add", f"{OWN6}/64", "dev", "e0", "nodad"])
+        path = firewall.file(
+            f"*{table}\n:{chain} DROP [0:0]\n-A {chain} -m addrtype {rule} -j ACCEPT\nCOMMIT\n"
+        )
+        family = ("--family", 6) if "::" in place else ()
+        must = f"{place} proto=tcp sport=9 dport=22"
+        done = firewall.apply(path, *family, "--dry-run", "--must", must, status=1 if passes else 2)
+        assert ("would not pass" in done.stderr) != passes
+        assert "assumed" not in done.stderr and "only if" not in done.stderr
+
+
+def test_an_address_that_this_host_does_not_have_yet_is_of_unknown_type(firewall: Firewall) -> None:
+    path = firewall.file(
+        "*filter\n:INPUT DROP [0:0]\n-A INPUT -m addrtype --dst-type LOCAL -j ACCEPT\nCOMMIT\n"
+    )
+    must = "chain=INPUT src=192.0.2.77 dst=192.0.2.10 proto=tcp sport=9 dport=22"
+    error = firewall.apply(path, "--must", must, status=2).stderr
+    assert "assumed not to hold: addrtype --dst-type LOCAL" in error
+
+
 def test_a_packet_of_a_family_that_is_not_applied_is_refused(firewall: Firewall) -> None:
     packet = "chain=INPUT src=2001:db8::1 dst=2001:db8::2 proto=tcp dport=22 sport=9"
     error = firewall.apply(firewall.file(office()), "--must", packet, status=2).stderr
