@@ -25,7 +25,13 @@ PRESETS: dict[str, tuple[str, ...]] = {
     "fail2ban": ("f2b-*", "fail2ban-*"),
     "kube": ("KUBE-*",),
     "calico": ("cali-*",),
-    "libvirt": ("LIBVIRT_*",),
+    "podman": ("NETAVARK_*", "NETAVARK-*"),
+    # FI and so on are chains by the interface of a guest; FJ, FP and HJ are theirs while they are written.
+    # Interfaces that are not called vnet0 and so on have chains whose names could be anybody's.
+    "libvirt": (
+        *("LIBVIRT_*", "libvirt-in", "libvirt-out", "libvirt-in-post", "libvirt-host-in"),
+        *("FI-vnet*", "FO-vnet*", "HI-vnet*", "FJ-vnet*", "FP-vnet*", "HJ-vnet*"),
+    ),
     "ufw": ("ufw-*", "ufw6-*"),
     "firewalld": (
         *("IN_*", "OUT_*", "FWD_*", "FWDI_*", "FWDO_*", "PRE_*", "POST_*", "RFC3964_IPv4"),

@@ -158,6 +158,10 @@ def test_lint_says_nothing_of_chains_that_are_left() -> None:
     [
         ("DOCKER", "docker"), ("DOCKER-ISOLATION-STAGE-1", "docker"), ("f2b-sshd", "fail2ban"),
         ("KUBE-SVC-ERIFXISQEP7F7OF4", "kube"), ("cali-FORWARD", "calico"), ("LIBVIRT_INP", "libvirt"),
+        ("LIBVIRT_FWI", "libvirt"), ("libvirt-in-post", "libvirt"), ("libvirt-host-in", "libvirt"),
+        ("FI-vnet0", "libvirt"), ("HJ-vnet12", "libvirt"),
+        ("NETAVARK_FORWARD", "podman"), ("NETAVARK_ISOLATION_3", "podman"), ("NETAVARK-HOSTPORT-DNAT", "podman"),
+        ("NETAVARK-DN-1D8721804F16F", "podman"), ("NETAVARK-1D8721804F16F", "podman"),
         ("ufw-user-input", "ufw"), ("IN_public_allow", "firewalld"), ("CROWDSEC_CHAIN", "crowdsec"),
     ],
 )  # fmt: skip
@@ -166,8 +170,24 @@ def test_presets_know_the_chains_of_their_programs(name: str, preset: str) -> No
     program = hitables.read(f"*filter\n:INPUT ACCEPT [0:0]\n:{name} - [0:0]\n-A INPUT -j {name}\nCOMMIT\n")
     assert recognised(program) == [preset]
     assert recognised(program, patterns_of([preset])) == []
-    for chain in ("INPUT", "web", "docker_web", "LOGDROP"):
+    for chain in ("INPUT", "web", "docker_web", "LOGDROP", "FI-web", "libvirt-web"):
         assert not is_foreign(chain, patterns_of(PRESETS))
+
+
+MODULES = "integrations/ansible_collections/hitables/firewall/plugins/modules"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        *("hitables/cli/terminal.py", "sflgen/cli/state.py", "docs/operations.md"),
+        *(f"{MODULES}/{module}.py" for module in ("apply", "check", "compile")),
+    ],
+)
+def test_every_preset_is_named_where_the_option_is_explained(page: str) -> None:
+    words = (Path(__file__).parents[2] / page).read_text().replace("`", "").replace('"', "").split()
+    *others, last = PRESETS
+    assert re.search(f"{', '.join(others)}(,| and| or) {last}", " ".join(words))
 
 
 # What firewalld 2.3 makes with FirewallBackend=iptables, for one zone; StrictForwardPorts=yes adds *_dnat, and
