@@ -152,11 +152,11 @@ class Kernel:
 
     # Comparing.
 
-    def check(self, state: State) -> None:
-        """Drift unless the kernel holds the loaded rule set of *state*."""
+    def check(self, state: State, not_held: str = NOT_HELD, advice: str = REPAIRS) -> None:
+        """Drift, with the words *not_held* and *advice*, unless the kernel holds what *state* has loaded."""
         differences = self.differences(state)
         if differences:
-            raise Drift("\n".join([f"{NOT_HELD}; nothing is overwritten", *listed(differences), REPAIRS]))
+            raise Drift("\n".join([f"{not_held}; nothing is overwritten", *listed(differences), advice]))
 
     def differences(self, state: State) -> list[str]:
         """The differences between the kernel and *state*; none if they agree."""

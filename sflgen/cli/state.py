@@ -153,7 +153,7 @@ def init(
         warn_of_leave(leave, [master])
     plan = start(master, settings)
     if live:
-        kernel.check(plan.before)
+        _check_begin(kernel, plan.before, rules)
     with Store.create(Path(folder), plan.before) as store:
         try:
             store.commit(plan, loader(kernel, store, plan) if live else None)
@@ -170,6 +170,19 @@ def init(
     trees = sum(section.tree for layout in plan.after.layouts.values() for section in layout.sections)
     count, loaded = master.rule_count(), plan.after.loaded.rule_count()
     click.echo(f"{count} rules, {loaded} as loaded, {trees} trees", err=True)
+
+
+def _check_begin(kernel: Kernel, state: State, rules: str | None) -> None:
+    """Drift unless the kernel holds the rules that a state begins with; there is none yet to repair."""
+    if rules is None:
+        kernel.check(state, "the rules of the kernel were changed meanwhile", "run the command again")
+    else:
+        kernel.check(
+            state,
+            f"the kernel does not hold the rules of {'standard input' if rules == '-' else rules}",
+            f"load them with {kernel.tool}-restore first, or leave FILE out: sflgen init --live begins with "
+            "the rules of the kernel",
+        )
 
 
 def _read_kernel(kernel: Kernel, is_family_guessed: bool) -> Program:

@@ -124,6 +124,23 @@ def test_a_refused_rule_and_drift_change_nothing(backend: str, tmp_path: Path) -
             namespace.call(drifted, folder, [tool, "-I", "INPUT", "-j", "f2b-sshd"])
 
 
+@pytest.mark.needs_kernel
+@both
+def test_a_state_does_not_begin_with_rules_that_the_kernel_does_not_hold(
+    backend: str, tmp_path: Path
+) -> None:
+    """There is no state to repair then."""
+    rules, folder = tmp_path / "plain.rules", tmp_path / "st"
+    rules.write_text(hitables.write(prefixes(20)))
+    begin = [SFLGEN, "init", str(rules), "--live", "--backend", backend, "--state", str(folder)]
+    with Namespace() as namespace, pytest.raises(LiveError) as refusal:
+        namespace.run(begin)
+    message = str(refusal.value)
+    assert f"the kernel does not hold the rules of {rules}; nothing is overwritten" in message
+    assert f"load them with iptables-{backend}-restore first, or leave FILE out" in message
+    assert "repair" not in message and not folder.exists()
+
+
 def counts_around_a_refusal(folder: str, backend: str, text: str) -> list[list[str]]:
     """The rules of table filter with their counters, before and after a patch of which the kernel takes half."""
     from hitables.kernel.namespace import run
