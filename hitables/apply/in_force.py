@@ -101,6 +101,20 @@ def _joined(mappings: Iterable[Mapping[str, _T]]) -> dict[str, _T]:
     return {name: value for mapping in mappings for name, value in mapping.items()}
 
 
+def number_in_force(store: Store, state: State) -> int:
+    """The rule set that waits, or else the one that was confirmed last; HitablesError if there is none."""
+    number = state.waiting.number if state.waiting else state.confirmed
+    if number:
+        return number
+    last = state.last_applied
+    if not last:
+        raise HitablesError(f"{store.folder}: no rule set was applied from here; hitables apply does that")
+    raise HitablesError(
+        f"{store.folder}: no rule set is in force, as rule set {last} is {state.status[last]}; "
+        "hitables apply loads one"
+    )
+
+
 def in_force(store: Store, number: int) -> InForce:
     """What is in force with record *number*; HitablesError if a record with a table of it is not kept."""
     record = store.record(number)

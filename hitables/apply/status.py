@@ -27,7 +27,7 @@ from .boot_files import boot_notes
 from .confirm import bring_back
 from .drift import differences, moved_jumps
 from .hooks import others
-from .in_force import InForce, in_force
+from .in_force import InForce, in_force, number_in_force
 from .kernel import Kernel
 from .others import merge
 from .prepare import Found, find
@@ -100,13 +100,10 @@ class Seen:
 def look(store: Store, tell: Callable[[str], None] = lambda stage: None) -> Seen:
     """Read the state directory and the kernel.
 
-    HitablesError if nothing was applied from this state directory, or if the kernel cannot be read.
+    HitablesError if nothing of this state directory is in force, or if the kernel cannot be read.
     """
     state = store.state()
-    number = state.waiting.number if state.waiting else state.confirmed
-    if not number:
-        raise HitablesError(f"{store.folder}: no rule set was applied from here; hitables apply does that")
-    force = in_force(store, number)
+    force = in_force(store, number_in_force(store, state))
     found: dict[Family, Found] = {}
     for part in force.parts:
         for family in part.halves:

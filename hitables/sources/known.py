@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from ..apply import texts
 from ..apply.counts import Origins, keyed, of_source, origins_of, recognised, returned_by_policy, sums
 from ..apply.drift import as_named, differences
-from ..apply.in_force import InForce, in_force, places
+from ..apply.in_force import InForce, in_force, number_in_force, places
 from ..apply.store import Record, Store
 from ..apply.texts import Count, Tables
 from ..emit.text import rule_text, write
@@ -319,11 +319,7 @@ def _printed(part: Record, family: Family) -> Record:
 def _in_force(folder: str, family: Family | None) -> InForce:
     """What is in force, of *family* or of both."""
     with Store.open(folder) as store:
-        state = store.state()
-        number = state.waiting.number if state.waiting else state.confirmed
-        if not number:
-            raise HitablesError(f"{folder}: no rule set was applied from here; hitables apply does that")
-        force = in_force(store, number)
+        force = in_force(store, number_in_force(store, store.state()))
     force = force.only([place for place in places(force.record) if family in (None, place[0])])
     if not force.parts:
         raise HitablesError(f"{folder}: no rules of IPv{int(family or 0)} were applied")

@@ -108,6 +108,14 @@ def test_with_nothing_loaded_before_nothing_is_loaded_afterwards(firewall: Firew
     assert plain(firewall.save()) == ""
 
 
+def test_status_says_that_the_only_rule_set_was_taken_back(firewall: Firewall) -> None:
+    firewall.hitables("apply", firewall.file(NEW), "--confirm", 600)
+    firewall.hitables("rollback")
+    for command in ("status", "counters"):
+        error = firewall.hitables(command, status=2).stderr
+        assert "no rule set is in force, as rule set 2 is rolled back; hitables apply loads one" in error
+
+
 def test_with_nothing_loaded_before_a_lost_terminal_leaves_nothing_loaded(firewall: Firewall) -> None:
     command = [str(HITABLES), "apply", str(firewall.file(NEW)), "--backend", firewall.backend.value]
     command += ["--state", str(firewall.state), "--confirm", "1"]
