@@ -139,10 +139,10 @@ def fixed_chains(layouts: Iterable[ChainLayout | None]) -> set[str]:
 
 
 def tree_chains(table: Table, layout: ChainLayout, names: Names) -> set[str]:
-    """The chains of the layout's trees and overlays."""
+    """The chains of the layout's trees and overlays; those of a section whose chain is gone are left out."""
     fixed = layout.fixed_chains()
     chains: set[str] = set()
-    pending = [section.name for section in layout.sections if section.tree]
+    pending = [section.name for section in layout.sections if section.tree and section.name in table]
     while pending:
         for rule in table[pending.pop()].rules:
             name = jumps_to(rule)

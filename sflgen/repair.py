@@ -9,6 +9,8 @@ has generated rules, in which a change means:
     a rule behind all others             a rule at its end; no packet had reached it behind the tree
     a rule deleted, of which the list has one   that rule deleted, with all its copies
     all rules deleted                    all rules of the list deleted
+    no rule left that enters the tree    the rules that the chain has now, in place of those of the list
+    the chain removed                    the chain removed
 
 Any other change of generated rules has no counterpart in the list: Untakeable, which names it.
 
@@ -17,7 +19,7 @@ Invariant: the kernel changes in one commit for each table, from what it holds t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
 from hitables.errors import LiveError
@@ -29,7 +31,7 @@ from .counters import carried_text
 from .edits import Edit, Op, empty_table, jumps_to, line, rule_key
 from .edits import text as text_of
 from .kernel import Kernel
-from .layout import ChainLayout
+from .layout import ChainId, ChainLayout
 from .least_edits import sync
 from .planner import Plan
 from .state import State
@@ -132,29 +134,56 @@ def undo(kernel: Kernel, store: Store, foreign: Foreign) -> None:
 
 def updates_of(foreign: Foreign) -> list[Edit]:
     """The edits of the rule list that correspond to those of the kernel; Untakeable if some do not."""
-    chains: dict[tuple[str, str], _Rows] = {}
+    chains: dict[ChainId, _Rows] = {}
     updates = _new_foreign_chains(foreign)
-    emptied = {
-        (table.name, chain.name)
-        for table in foreign.contents
-        for chain in table.chains
-        if not chain.rules and (table.name, chain.name) in foreign.state.layouts
-    }
-    flushed: set[tuple[str, str]] = set()
+    rewritten = _chains_without_trees(foreign)
+    obsolete = _obsolete_chains(foreign, rewritten.keys())
+    done: set[ChainId] = set()
     for edit in foreign.edits:
         where = edit.table, edit.chain
-        if where in emptied and edit.op is Op.DELETE:
-            if where not in flushed:
-                flushed.add(where)
-                updates.append(Edit(Op.FLUSH, *where))
-        elif edit.op in (Op.NEW, Op.REMOVE, Op.POLICY, Op.FLUSH):
+        if where in obsolete:
+            continue
+        if edit.op in (Op.NEW, Op.REMOVE, Op.POLICY, Op.FLUSH):
             _check_generated(foreign.state, edit)
             updates.append(edit)
-        else:
+        elif where not in rewritten:
             if where not in chains:
                 chains[where] = _Rows.of(foreign.state, *where, chains)
             updates += chains[where].take(edit)
+        elif where not in done:
+            done.add(where)
+            updates.append(Edit(Op.FLUSH, *where))
+            appended = (Edit(Op.APPEND, *where, at, rule) for at, rule in enumerate(rewritten[where]))
+            updates += [replace(each, rule=_rule(foreign.state, each)) for each in appended]
     return updates
+
+
+def _chains_without_trees(foreign: Foreign) -> dict[ChainId, tuple[Rule, ...]]:
+    """By chain with a tree that no rule in the kernel's chain enters any more: the rules that it has now.
+
+    These are all the rules that packets meet in the chain; none if the kernel lacks it.
+    """
+    state, names = foreign.state, Names(foreign.state.settings.prefix, ())
+    found: dict[ChainId, tuple[Rule, ...]] = {}
+    for where in state.layouts:
+        loaded, present = (_chain(program, *where).rules for program in (state.loaded, foreign.contents))
+        had, has = (any(names.is_generated(jumps_to(rule)) for rule in rules) for rules in (loaded, present))
+        if not present or (had and not has):
+            found[where] = present
+    return found
+
+
+def _obsolete_chains(foreign: Foreign, rewritten: Set[ChainId]) -> set[ChainId]:
+    """The generated chains that no packet reaches: those of *rewritten* chains, and those to be removed."""
+    state, names = foreign.state, Names(foreign.state.settings.prefix, ())
+    found: set[ChainId] = set()
+    for table in state.loaded:
+        owners = state.owners(table.name)
+        for chain in table.chains:
+            owner = owners.get(chain.name)
+            if names.is_generated(chain.name) and (owner is None or (table.name, owner) in rewritten):
+                found.add((table.name, chain.name))
+    return found
 
 
 def _new_foreign_chains(foreign: Foreign) -> list[Edit]:

@@ -10,6 +10,7 @@ from support import command_clients
 from support.planned_updates import prefixes
 
 import hitables
+from hitables.emit.text import rule_text
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.kernel.load_save import load, save
@@ -211,4 +212,71 @@ def test_undo_creates_the_chain_of_others_that_its_rules_enter(host: Host) -> No
     host.iptables("-X")
     assert host.sflgen("repair", "--undo") == 0, host.output
     assert "-A INPUT -j f2b-sshd" in host.save()
+    host.agrees()
+
+
+def with_a_chain(host: Host, entries: int = 0, jumps: int = 1) -> None:
+    """Begin the state again for a list with the chain `many`, which has a tree, and *entries* in front of it."""
+    host.iptables("-F")
+    host.iptables("-X")
+    rules = "".join(f"-A many -s 198.51.{n}.0/24 -j DROP\n" for n in range(60))
+    calls = "".join(f"-A INPUT -p tcp --dport {n} -j many\n" for n in range(1, jumps)) + "-A INPUT -j many\n"
+    text = f"*filter\n:INPUT ACCEPT\n:many -\n{calls}{rules}COMMIT\n"
+    load(text, Family.IPV4, Backend(host.backend), host.namespace)
+    host.folder += "-many"
+    assert host.sflgen("init", "--live", "--backend", host.backend) == 0, host.output
+    for number in range(entries):
+        assert host.sflgen("insert", "--live", "many", "1", "-s", f"198.51.{number}.1", "-j", "ACCEPT") == 0
+    assert ":sf" in host.save()
+
+
+ANEW = ("-F INPUT", "-F many", "-X many", "-N many", "-A many -s 192.0.2.1 -j DROP",
+        "-A many -s 192.0.2.0/24 -j ACCEPT", "-A INPUT -j many")  # fmt: skip
+
+CHAIN_CHANGES = {
+    "removed": (("-F INPUT", "-F many", "-X many"), []),
+    "removed with its trees": (("-F", "-X"), []),
+    "made anew": (ANEW, ["-s 192.0.2.1/32 -j DROP", "-s 192.0.2.0/24 -j ACCEPT"]),
+    "made anew, behind all": ((*ANEW, "-A INPUT -s 192.0.2.3 -j DROP"),
+                              ["-s 192.0.2.1/32 -j DROP", "-s 192.0.2.0/24 -j ACCEPT"]),
+    "made anew and empty": ((*ANEW[:4], ANEW[-1]), []),
+    "flushed and filled": (("-F many", ANEW[4]), ["-s 192.0.2.1/32 -j DROP"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("entries", [0, 3])
+@pytest.mark.parametrize("change", CHAIN_CHANGES)
+def test_a_chain_with_a_tree_that_was_removed_or_made_anew_is_taken(
+    host: Host, change: str, entries: int
+) -> None:
+    commands, rules = CHAIN_CHANGES[change]
+    with_a_chain(host, entries)
+    for command in commands:
+        host.iptables(*command.split())
+    assert host.sflgen("repair", "--take") == 0, host.output
+    filter_table = host.agrees().table("filter")
+    assert ("many" in filter_table) == (not change.startswith("removed"))
+    if "many" in filter_table:
+        assert [rule_text(rule, "many") for rule in filter_table["many"].rules] == [
+            f"-A many {each}" for each in rules
+        ]
+    assert host.sflgen("insert", "--live", "INPUT", "1", "-s", "192.0.2.77", "-j", "DROP") == 0, host.output
+    if "many" in filter_table:
+        assert host.sflgen("insert", "--live", "many", "1", "-s", "192.0.2.78", "-j", "DROP") == 0
+    host.agrees()
+    assert host.sflgen("verify") == 0, host.output
+
+
+def test_a_chain_with_a_tree_that_was_renamed_can_only_be_taken_back(host: Host) -> None:
+    with_a_chain(host)
+    host.iptables("-E", "many", "renamed")
+    assert host.sflgen("repair", "--take") == 2
+    assert "sflgen repair --undo takes it back" in host.output
+    assert host.sflgen("repair", "--undo") == 0, host.output
+    assert host.sflgen("insert", "--live", "many", "1", "-s", "192.0.2.78", "-j", "DROP") == 0, host.output
+    assert host.sflgen("fold", "--live") == 0, host.output
+    for _ in range(3):
+        assert host.sflgen("insert", "--live", "INPUT", "1", "-s", "192.0.2.79", "-j", "DROP") == 0, (
+            host.output
+        )
     host.agrees()
