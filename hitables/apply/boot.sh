@@ -231,8 +231,9 @@ is_done() {
     [ "$found" = yes ]
 } 2>/dev/null
 
+# Load the rules, unless they are there; with "again" in any case.
 boot() {
-    if is_done; then
+    if [ "$1" != again ] && is_done; then
         say "the rules were loaded already since the boot, and stay as they are (hitables status --repair)"
         exit 101
     fi
@@ -274,10 +275,14 @@ main() {
             ;;
         '')
             MODE=boot
-            boot
+            boot once
+            ;;
+        --again)
+            MODE=boot
+            boot again
             ;;
         *)
-            echo "hitables: load takes --try, or nothing: then it loads the rules as at boot" >&2
+            echo "hitables: load takes --try, --again, or nothing: then it loads the rules as at boot" >&2
             exit 2
             ;;
     esac

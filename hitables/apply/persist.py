@@ -37,12 +37,19 @@ class Request:
     access        whom the closed rules let in; None: as before, or ssh from anywhere
     unit_folder   where the unit of systemd goes; None: there is none
     plugin_folder where the plugin of netfilter-persistent goes; None: there is none
+    rules_folder  where iptables-persistent has its rules
     """
 
     folder: str
     access: Access | None = None
     unit_folder: Path | None = boot_unit.UNIT_FOLDER
     plugin_folder: Path | None = None
+    rules_folder: Path = boot_unit.RULES_FOLDER
+
+    @property
+    def iptables_persistent(self) -> list[tuple[Path, Path]]:
+        plugins = self.plugin_folder or boot_unit.PLUGIN_FOLDER
+        return boot_unit.iptables_persistent(plugins, self.rules_folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +95,7 @@ def persist(request: Request, tell: Callable[[str], None]) -> Persisted:
         assert written is not None, "the settings have an access, so a generation is written"
         starter = _write_starter(request, folder, access)
         steps = _tried(folder, tell)
+        _note_other_starts(request, tell)
         _note_what_is_left(written, settings_of(folder).backends, force.leave(), state, tell)
         for warning in (*flushers(), *appenders(force.leave())):
             tell(warning)
@@ -147,18 +155,18 @@ def _earlier(store: Store, state: State) -> dict[Family, Tables]:
 
 
 def _write_starter(request: Request, folder: Path, access: Access) -> Path | None:
-    command = boot_unit.start_command(folder, settings_of(folder).backends, access)
+    backends = settings_of(folder).backends
     if request.plugin_folder is not None:
         path = request.plugin_folder / boot_unit.PLUGIN
         if not path.parent.is_dir():
             raise HitablesError(f"{path.parent}: no such folder; install netfilter-persistent")
-        write_text(str(path), boot_unit.plugin_text(command))
+        write_text(str(path), boot_unit.plugin_text(folder, backends, access, request.iptables_persistent))
         os.chmod(path, 0o755)
         return path
     if request.unit_folder is None:
         return None
     path = request.unit_folder / boot_unit.UNIT
-    write_text(str(path), boot_unit.unit_text(command))
+    write_text(str(path), boot_unit.unit_text(boot_unit.start_command(folder, backends, access)))
     if request.unit_folder == boot_unit.UNIT_FOLDER:
         _systemctl("enable")
     return path
@@ -191,6 +199,22 @@ def _check(steps: tuple[Step, ...]) -> None:
             "the files for the boot are written, but these rules cannot be loaded in a fresh namespace, so a "
             f"boot would load a lower step (hitables persist --help):{lines}"
         )
+
+
+def _note_other_starts(request: Request, tell: Callable[[str], None]) -> None:
+    """Warn of rules that iptables-persistent loads."""
+    effect = "each start of netfilter-persistent loads it first, and then these rules in its place"
+    if request.plugin_folder is None:
+        effect = (
+            "a boot loads it first, and then these rules in its place; but a restart of netfilter-persistent "
+            "loads it in place of these rules"
+        )
+    for plugin, rules in request.iptables_persistent:
+        if plugin.exists() and rules.exists():
+            tell(
+                f"warning: {rules} exists: {effect}; move the file away, or remove the package "
+                "iptables-persistent"
+            )
 
 
 def _note_what_is_left(

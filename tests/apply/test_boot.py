@@ -19,6 +19,7 @@ from support.firewall import Firewall, plain
 from support.small_namespace import Namespace
 
 from hitables.apply.boot_script import STEPS, checksum
+from hitables.apply.persist import Request, persist
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.kernel.prerequisites import furnish
@@ -394,6 +395,61 @@ def test_a_plugin_of_netfilter_persistent_does_the_same(machine: Machine, tmp_pa
         again.hitables("persist", "--remove", "--plugin-folder", plugins, "--unit-folder", tmp_path)
     assert list(plugins.iterdir()) == []
     assert not (tmp_path / "state" / "boot").exists()
+
+
+def told_by(request: Request) -> list[str]:
+    """What `persist` says besides its result."""
+    told: list[str] = []
+    persist(request, told.append)
+    return told
+
+
+STALE = "*filter\n-A INPUT -p tcp -m tcp --dport 23 -j ACCEPT\nCOMMIT\n*mangle\n{}COMMIT\n"
+
+
+def test_rules_of_iptables_persistent_do_not_stay(machine: Machine, tmp_path: Path) -> None:
+    """Its plugin runs first, and its rules may have some of these among them."""
+    plugins, stale = tmp_path / "plugins.d", tmp_path / "rules.v4"
+    plugins.mkdir()
+    with Namespace() as namespace:
+        firewall = Firewall(namespace, tmp_path, machine.backend)
+        firewall.apply(firewall.file(rules(Family.IPV4, 3000)))
+        confirmed = plain(firewall.save())
+        request = Request(str(tmp_path / "state"), None, None, plugins, rules_folder=tmp_path)
+        assert not any("rules.v4" in each for each in namespace.call(told_by, request))
+        ours = "".join(f"{line}\n" for line in confirmed.splitlines() if " -j MARK " in line)
+        stale.write_text(STALE.format(ours))
+        (plugins / "15-ip4tables").write_text("")
+        told = " ".join(namespace.call(told_by, request))
+        assert f"{stale} exists" in told and "and then these rules in its place; move the file away" in told
+    plugin = str(plugins / "30-hitables")
+    with Namespace() as fresh:
+        again = Firewall(fresh, tmp_path, machine.backend)
+        for _ in range(2):
+            again.load(stale.read_text())
+            assert "--dport 23 " in again.save() and ours in again.save()
+            fresh.run([plugin, "start"])
+            assert plain(again.save()) == confirmed
+        stale.unlink()
+        again.iptables("-A", "INPUT", "-p", "tcp", "--dport", "24", "-j", "DROP")
+        fresh.run([plugin, "start"])
+        assert "--dport 24 " in again.save()  # nothing was replaced, so the rules of others stay
+
+
+def test_a_flush_says_whether_the_rules_are_there(machine: Machine, tmp_path: Path) -> None:
+    (tmp_path / "plugins.d").mkdir()
+    with Namespace() as namespace:
+        firewall = Firewall(namespace, tmp_path, machine.backend)
+        firewall.apply(firewall.file(rules(Family.IPV4, 3000)))
+        firewall.hitables("persist", "--netfilter-persistent", "--plugin-folder", tmp_path / "plugins.d")
+        plugin = [str(tmp_path / "plugins.d" / "30-hitables"), "flush"]
+        tool = f"iptables-{machine.backend.value}"
+        assert namespace.run(plugin) == f"hitables: {tool}: the rules stay; iptables-restore replaces them\n"
+        for chain in ("INPUT", "FORWARD"):
+            firewall.iptables("-P", chain, "ACCEPT")
+        for table in ("filter", "mangle"):
+            firewall.iptables("-t", table, "-F")
+        assert "all rules are gone, and everything is let in until the next start" in (namespace.run(plugin))
 
 
 def test_the_script_says_which_steps_can_be_loaded_and_loads_none(disk: Disk, booted: Firewall) -> None:
