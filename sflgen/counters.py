@@ -51,15 +51,15 @@ def deletes_copies(plan: Plan) -> bool:
         return True
     holding = plan.before.entry_chains.keys()
     entries = [edit for edit in plan.edits if (edit.table, edit.chain) in holding]
-    gone = {(table, rule_key(rule)) for table, rule in _deleted(plan.before.master, plan.updates)}
+    gone = {(table, rule_key(rule)) for table, rule in deleted_rules(plan.before.master, plan.updates)}
     names = Names(plan.before.settings.prefix, ())
     return any(
         (table, rule_key(rule)) not in gone and not names.is_generated(jumps_to(rule))
-        for table, rule in _deleted(plan.before.loaded, entries)
+        for table, rule in deleted_rules(plan.before.loaded, entries)
     )
 
 
-def _deleted(program: Program, edits: Sequence[Edit]) -> Iterator[tuple[str, Rule]]:
+def deleted_rules(program: Program, edits: Sequence[Edit]) -> Iterator[tuple[str, Rule]]:
     """The rules that *edits* delete from chains of *program* or replace there, each with its table."""
     deleting = {(edit.table, edit.chain) for edit in edits if edit.op in (Op.DELETE, Op.REPLACE)}
     chains: dict[ChainId, list[Rule]] = {}

@@ -14,6 +14,8 @@ has generated rules, in which a change means:
 
 Any other change of generated rules has no counterpart in the list: Untakeable, which names it.
 
+Jumps to foreign chains come and go as other programs start and stop; `check` takes these without being asked.
+
 Invariant: the kernel changes in one commit for each table, from what it holds to the rules of the new state.
 """
 
@@ -27,13 +29,15 @@ from hitables.ir.program import Chain, Program
 from hitables.ir.rule import Rule
 
 from .chain_names import Names
-from .counters import carried_text
+from .counters import carried_text, deleted_rules
 from .edits import Edit, Op, empty_table, jumps_to, line, rule_key
 from .edits import text as text_of
-from .kernel import Kernel
+from .kernel import Drift, Kernel
 from .layout import ChainId, ChainLayout
 from .least_edits import sync
 from .planner import Plan
+from .proof import planner
+from .settings import Strategy
 from .state import State
 from .store import Store
 
@@ -341,6 +345,36 @@ def take(kernel: Kernel, store: Store, foreign: Foreign, plan: Plan) -> None:
     patch = carried_text(before, plan.after, edits, kernel.counters)
     store.commit(plan, lambda _: kernel.load(patch, store))
     kernel.check(plan.after)
+
+
+def check(kernel: Kernel, store: Store) -> list[Edit]:
+    """Drift unless the kernel holds the rule set of the state, but for jumps to foreign chains.
+
+    Those that other programs have inserted or deleted are taken; the edits of the rule list that do so.
+    """
+    try:
+        kernel.check(store.state)
+    except Drift:
+        foreign = find(kernel, store.state)
+        if not _changes_foreign_jumps_only(foreign):
+            raise
+        updates = updates_of(foreign)
+        take(kernel, store, foreign, planner(True)(store.state, updates, Strategy.GRAFT))
+        return updates
+    return []
+
+
+def _changes_foreign_jumps_only(foreign: Foreign) -> bool:
+    state = foreign.state
+    try:
+        updates = updates_of(foreign)
+    except Untakeable:
+        return False
+    rules = [edit.rule for edit in updates if edit.rule is not None]
+    rules += [rule for _, rule in deleted_rules(state.master, updates)]
+    changed = [edit.chain for edit in updates if edit.op in (Op.NEW, Op.REMOVE, Op.FLUSH, Op.POLICY)]
+    changed += [jumps_to(rule) for rule in rules]
+    return all(state.settings.is_foreign(chain) for chain in changed)
 
 
 def shown(updates: Sequence[Edit]) -> list[str]:

@@ -32,10 +32,11 @@ from .chain_names import Names
 from .commands import CommandReader
 from .edits import Op
 from .fold_scheduler import FoldScheduler
-from .kernel import Kernel, loader
+from .kernel import Drift, Kernel, loader
 from .kernel_watch import KernelWatch
 from .planner import Plan, costs_a_fold, fold_unproved, merged, plan_unproved
 from .proof import planner, prove_plan
+from .repair import check
 from .settings import Strategy
 from .state import State
 from .store import Store
@@ -331,11 +332,14 @@ class Session:
 
     def handle_failure(self, failed: Sequence[_Request], error: HitablesError) -> None:
         """*failed* cannot be loaded together.  A single request is answered with the error; several, and
-        all that wait behind them, are planned anew and loaded one at a time."""
+        all that wait behind them, are planned anew and loaded one at a time.  So is a single one if other
+        programs had changed jumps to foreign chains and nothing else."""
         self.folds.cancel()  # it includes their updates
         requests = [*failed, *self.waiting]
         self.waiting.clear()
-        if failed[0].reply is None:
+        if isinstance(error, Drift) and self.take_foreign_jumps():
+            self.folds.remove_later()
+        elif (reply := failed[0].reply) is None:
             self.folds.fail(self.store.state, str(error))
             self.folds.pieces.clear()
         else:
@@ -343,13 +347,23 @@ class Session:
                 self.folds.remove_later()
             if len(failed) == 1:
                 requests.pop(0)
-                failed[0].reply(_error_answer(error))
+                reply(_error_answer(error))
         for request in requests:
             if request.reply is not None:
                 request.plan, request.answer = self.planned(request.lines)
                 self.waiting.append(request)
                 self.start_load()
                 self.finish()
+
+    def take_foreign_jumps(self) -> bool:
+        """Take what other programs have changed, if it is jumps to foreign chains; whether it was."""
+        assert self.kernel is not None and self.watch is not None, "only a kernel can differ from the state"
+        try:
+            check(self.kernel, self.store)
+        except HitablesError:
+            return False
+        self.watch.expected = None  # the kernel is read once more
+        return True
 
     def commit(self, plan: Plan) -> None:
         """Commit a plan, and load it into the kernel."""

@@ -60,6 +60,7 @@ def stream(folder: str, live: bool, path: str | None, proving: bool) -> None:
 
     from ..kernel import Kernel, finish_commit
     from ..kernel_watch import generation
+    from ..repair import check, shown
     from ..server import over_lines, over_socket
     from ..session import Session
     from ..store import Store
@@ -71,7 +72,8 @@ def stream(folder: str, live: bool, path: str | None, proving: bool) -> None:
             warn(kernel)
             count = generation()  # so that changes from here on are noticed before the first update
             finish_commit(store, kernel)
-            kernel.check(store.state)
+            for each in shown(check(kernel, store)):
+                click.echo(f"taken from the kernel: {each}", err=True)
         # Short commands run without the garbage collector.  This one may run for months; but updates
         # leave no reference cycles, so a collection is rarely needed.
         gc.freeze()

@@ -40,6 +40,7 @@ def open_store(folder: str, live: bool) -> Iterator[tuple[Store, Callable[[Plan]
     from hitables.files import write_text
 
     from ..kernel import Kernel, finish_commit, loader
+    from ..repair import check, shown
     from ..store import Store
 
     with Store.open(Path(folder)) as store:
@@ -47,7 +48,8 @@ def open_store(folder: str, live: bool) -> Iterator[tuple[Store, Callable[[Plan]
         if live:
             warn(kernel)
             finish_commit(store, kernel)
-            kernel.check(store.state)
+            for each in shown(check(kernel, store)):
+                click.echo(f"taken from the kernel: {each}", err=True)
 
         def commit(plan: Plan) -> None:
             if live:

@@ -280,3 +280,33 @@ def test_a_chain_with_a_tree_that_was_renamed_can_only_be_taken_back(host: Host)
             host.output
         )
     host.agrees()
+
+
+JUMP = "INPUT -p tcp -m multiport --dports 22 -j f2b-sshd"
+
+
+def test_an_update_takes_the_jumps_to_chains_of_others(host: Host) -> None:
+    for command, verb in (("-N f2b-sshd", "-I"), ("-F f2b-sshd", "-D"), ("-F f2b-sshd", "-A")):
+        host.iptables(*command.split())
+        host.iptables(verb, *JUMP.split())
+        assert host.sflgen("insert", "--live", "INPUT", "1", "-s", "192.0.2.7", "-j", "DROP") == 0, (
+            host.output
+        )
+        assert "taken from the kernel: " in host.output and host.output.count("taken") <= 2
+        assert ("-j f2b-sshd" in host.save()) == (verb != "-D")
+        host.agrees()
+
+
+@pytest.mark.parametrize(
+    "other", ["-A INPUT -s 192.0.2.9 -j DROP", "-P INPUT DROP", "-F FORWARD", "-D INPUT 1"]
+)
+def test_jumps_to_chains_of_others_are_not_taken_beside_another_change(host: Host, other: str) -> None:
+    host.iptables("-A", "FORWARD", "-j", "ACCEPT")
+    assert host.sflgen("repair", "--take") == 0, host.output
+    host.iptables("-N", "f2b-sshd")
+    host.iptables(*other.split())
+    host.iptables("-I", *JUMP.split())
+    before = host.save()
+    assert host.sflgen("insert", "--live", "INPUT", "1", "-s", "192.0.2.7", "-j", "DROP") == 2
+    assert "nothing is overwritten" in host.output
+    assert host.save() == before

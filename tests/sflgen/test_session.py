@@ -309,6 +309,40 @@ def test_a_foreign_change_right_behind_a_patch_is_noticed(tmp_path: Path) -> Non
     assert fourth.endswith("ok 4\n"), "the kernel was restored"
 
 
+def beside_jails(folder: str, backend: str, delta: int) -> list[str]:
+    """Answers to updates sent in pairs, while a jump to a foreign chain comes before one pair and goes before
+    the next."""
+    tool = f"iptables-{backend}"
+    state = start_unproved(prefixes(60), Settings(backend=backend, delta=delta, foreign=("f2b-*",))).after
+    load(write(state.loaded), Family.IPV4, Backend(backend), Here())  # type: ignore[arg-type]
+    answers: list[str] = []
+    with Store.create(Path(folder), state) as store, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sflgen.kernel_watch.READ_AGAIN", 0.0)
+        kernel = Kernel(state.master.family, state.settings, stays=True)
+        session = Session(store, kernel)
+        run([tool, "-N", "f2b-sshd"])
+        for number in range(6):
+            run([tool, "-D" if number % 2 else "-I", "INPUT", "-p", "tcp", "-j", "f2b-sshd"])
+            lines = [f"-I INPUT 3 -s 10.{8 * number}.{each}.0/24 -j DROP" for each in range(2)]
+            session.take(lines, answers.append)
+            session.finish()
+        session.settle()
+        session.close()
+        kernel.check(store.state)
+        assert isinstance(verify(store.state), Equal)
+        assert store.state.master.rule_count() == state.master.rule_count() + len(answers)
+    return answers
+
+
+@pytest.mark.parametrize("delta", [2, 32])
+@pytest.mark.parametrize("backend", ["legacy", "nft"])
+def test_a_stream_takes_the_jumps_to_chains_of_others(backend: str, delta: int, tmp_path: Path) -> None:
+    with Namespace() as namespace:
+        answers = namespace.call(beside_jails, str(tmp_path / "st"), backend, delta)
+    assert len(answers) == 12
+    assert all(each.splitlines()[-1].startswith("ok ") for each in answers), answers
+
+
 TOOL = """#!/bin/sh
 # Runs the tool of the same name.  Each line of the file .todo makes one run kill itself before or behind
 # its work.
