@@ -63,12 +63,16 @@ def send(packets: dict[tuple[str, int], int]) -> None:
                         sent = out.sendto(b"x", address)
 
 
-def action(name: str, **tags: str) -> list[str]:
-    """The command of fail2ban's action, with its tags replaced as fail2ban does."""
+def action(name: str, *sections: str, **tags: str) -> list[str]:
+    """The command of fail2ban's action, with its tags replaced as fail2ban does.
+
+    *sections*: those with more tags, as the one for a family.
+    """
     conf = configparser.ConfigParser(interpolation=None)
     conf.read(EXAMPLES / "fail2ban" / "sflgen.conf")
     command = conf["Definition"][name]
-    for tag, value in {**conf["Init"], **tags}.items():
+    values = {tag: value for section in ("Init", *sections) for tag, value in conf[section].items()}
+    for tag, value in {**values, **tags}.items():
         command = command.replace(f"<{tag}>", value)
     return command.split()
 
@@ -120,6 +124,51 @@ def banned(backend: str, state: str) -> None:
 def test_bans_and_folds_keep_the_chains_of_fail2ban_and_all_counters(backend: str, tmp_path: Path) -> None:
     with Namespace() as namespace:
         namespace.call(banned, backend, str(tmp_path / "state"))
+
+
+def jail(tool: str, chain: str, *verbs: str) -> None:
+    """What fail2ban does for the first ban of a jail with a chain of its own (-I), and at its end (-D)."""
+    jump = ["INPUT", "-p", "tcp", "-m", "multiport", "--dports", "22", "-j", chain]
+    if "-I" in verbs:
+        run([tool, "-N", chain])
+        run([tool, "-A", chain, "-j", "RETURN"])
+        run([tool, "-I", *jump])
+    if "-D" in verbs:
+        run([tool, "-D", *jump])
+        run([tool, "-F", chain])
+        run([tool, "-X", chain])
+
+
+def beside_jails(backend: str, folder: str) -> None:
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    for family, command, sections, address in (
+        ("4", "iptables", (), "198.51.100.{}/32"),
+        ("6", "ip6tables", ("Init?family=inet6",), "2001:db8::{}/128"),
+    ):
+        tool, state = f"{command}-{backend}", action("actionban", *sections)[4].replace("/var/lib", folder)
+        accepts = "".join(f"-A INPUT -p tcp --dport {port} -j ACCEPT\n" for port in range(8000, 8040))
+        run([f"{tool}-restore"], f"*filter\n:INPUT DROP\n{accepts}COMMIT\n")
+        words = ["--family", family, "--backend", backend, "--leave", "f2b-*", "--state", state]
+        sflgen("init", "--live", *words)
+        for number, chain in enumerate(("f2b-one", "f2b-two"), 1):
+            jail(tool, chain, "-I")
+            ip = address.format(number)
+            ban = action("actionban", *sections, ip=ip, state=state)
+            subprocess.run(ban, check=True, env=environment, capture_output=True)
+            assert f"-A INPUT -s {ip} -j DROP" in run([f"{tool}-save"])
+        jail(tool, "f2b-two", "-D")
+        unban = action("actionunban", *sections, ip=address.format(1), state=state)
+        subprocess.run(unban, check=True, env=environment, capture_output=True)
+        saved = run([f"{tool}-save"])
+        assert address.format(1) not in saved and address.format(2) in saved and "-j f2b-one" in saved
+        assert "the kernel holds the rule set of the state" in sflgen("status", "--live", "--state", state)
+        assert "proved" in sflgen("verify", "--state", state)
+
+
+@both
+def test_bans_of_both_families_go_on_while_other_jails_start_and_stop(backend: str, tmp_path: Path) -> None:
+    with Namespace() as namespace:
+        namespace.call(beside_jails, backend, str(tmp_path))
 
 
 def contained(backend: str, state: str) -> None:
