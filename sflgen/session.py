@@ -172,7 +172,12 @@ class Session:
             return f"ok {state.version}\n"
         if self.proving:
             plan = prove_plan(plan)
-        self.commit(plan)
+        try:
+            self.commit(plan)
+        except Drift:
+            if not self.take_foreign_jumps():
+                raise
+            return self.fold(command)
         return _answer(plan)
 
     def update(self, lines: Sequence[str], reply: Reply) -> None:

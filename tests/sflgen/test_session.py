@@ -323,6 +323,8 @@ def beside_jails(folder: str, backend: str, delta: int) -> list[str]:
         run([tool, "-N", "f2b-sshd"])
         for number in range(6):
             run([tool, "-D" if number % 2 else "-I", "INPUT", "-p", "tcp", "-j", "f2b-sshd"])
+            if number == 4:
+                assert session.answer("fold").splitlines()[-1].startswith("ok ")
             lines = [f"-I INPUT 3 -s 10.{8 * number}.{each}.0/24 -j DROP" for each in range(2)]
             session.take(lines, answers.append)
             session.finish()
