@@ -134,7 +134,8 @@ clear_tables() {
 # Load the first step of a family that can be loaded; the number of the step is left in REACHED.
 climb() {
     REACHED=0 HALF=no
-    of_ufw=$(chains_of_ufw "$1")
+    of_ufw=
+    [ "$AGAIN" = yes ] || of_ufw=$(chains_of_ufw "$1") # else another program has just put its rules in their place
     if [ "$1" = 6 ] && ! [ -e /proc/net/if_inet6 ]; then
         say "IPv6: this kernel has no IPv6, so no rules are loaded"
         return
@@ -180,9 +181,11 @@ chains_of_ufw() {
         sed -n '/^\*filter/,/^COMMIT/{/^:ufw6\{0,1\}-/p;/^-A ufw6\{0,1\}-/p;}'
 }
 
-# Give the chains of ufw the rules back that they had before a step was loaded, if the step has these chains.
+# Give the chains of ufw the rules back that they had before a step was loaded, if the step has these chains and
+# no rules of them.
 refill_ufw() {
     [ -n "$3" ] && text_of "$1" "$2" | grep -q -E '^:ufw6?-' || return 0
+    ! text_of "$1" "$2" | grep -q -E '^-A ufw6?-' || return 0 # then they are chains of the user's file
     # shellcheck disable=SC2046
     message=$(printf '*filter\n%s\nCOMMIT\n' "$3" |
         "$(tool_of "$1")-restore" --noflush $(patience_of "$1") 2>&1) ||
@@ -233,7 +236,7 @@ is_done() {
 
 # Load the rules, unless they are there; with "again" in any case.
 boot() {
-    if [ "$1" != again ] && is_done; then
+    if [ "$AGAIN" = no ] && is_done; then
         say "the rules were loaded already since the boot, and stay as they are (hitables status --repair)"
         exit 101
     fi
@@ -274,12 +277,12 @@ main() {
             try_all
             ;;
         '')
-            MODE=boot
-            boot once
+            MODE=boot AGAIN=no
+            boot
             ;;
         --again)
-            MODE=boot
-            boot again
+            MODE=boot AGAIN=yes
+            boot
             ;;
         *)
             echo "hitables: load takes --try, --again, or nothing: then it loads the rules as at boot" >&2

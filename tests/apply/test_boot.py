@@ -436,6 +436,27 @@ def test_rules_of_iptables_persistent_do_not_stay(machine: Machine, tmp_path: Pa
         assert "--dport 24 " in again.save()  # nothing was replaced, so the rules of others stay
 
 
+@pytest.mark.parametrize("words", ["", " --again"])
+def test_chains_of_ufw_that_a_file_has_as_its_own_are_loaded_as_confirmed(
+    words: str, machine: Machine, tmp_path: Path
+) -> None:
+    """`hitables save` on a host with ufw, and then `ufw disable`, makes such a file."""
+    text = "*filter\n:INPUT DROP\n:ufw-before-input -\n-A INPUT -j ufw-before-input\n-A ufw-before-input {} -j ACCEPT\n"
+    text += "-A INPUT -p tcp --dport 443 -j ACCEPT\nCOMMIT\n"
+    with Namespace() as namespace:
+        firewall = Firewall(namespace, tmp_path, machine.backend)
+        firewall.apply(firewall.file(text.format("-p tcp --dport 22")))
+        confirmed = plain(firewall.save())
+        firewall.hitables("persist", "--unit-folder", tmp_path)
+    with Namespace() as fresh:
+        again = Firewall(fresh, tmp_path, machine.backend)
+        again.load(text.format("-s 10.0.0.0/8"))
+        again.iptables("-F", "INPUT")
+        command = f"/bin/sh {again.state}/boot/load{words}"
+        assert fresh.call(execute, ["sh", "-c", command])[0] == 101
+        assert plain(again.save()) == confirmed
+
+
 def test_a_flush_says_whether_the_rules_are_there(machine: Machine, tmp_path: Path) -> None:
     (tmp_path / "plugins.d").mkdir()
     with Namespace() as namespace:
