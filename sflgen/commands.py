@@ -8,7 +8,7 @@ the chains it needs.  Every error is a ParseError with the line and column of th
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from hitables.errors import InvalidOption, ParseError
@@ -36,6 +36,18 @@ def read_commands(text: str, program: Program, source: str = "-") -> list[Edit]:
     for number, command in enumerate(text.split("\n"), 1):
         edits += reader.line(command, number)
     return edits
+
+
+_NUMBERED = re.compile(r"(?:^|\s)(?:-([IDR])|--(ins|del|rep)[a-z]*)[\s=]*\S+\s+([0-9]+)(?=\s|$)")
+
+
+def numbered_line(lines: Iterable[str]) -> str:
+    """The first line that names a rule by its number, but for an insertion in front of all; "" for none."""
+    for line in lines:
+        found = _NUMBERED.search(line)
+        if found and not ((found[1] or found[2]) in ("I", "ins") and int(found[3]) == 1):
+            return line.strip()
+    return ""
 
 
 class CommandReader:

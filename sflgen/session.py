@@ -29,14 +29,14 @@ from hitables.rule_lines import lines_of
 
 from . import front_tree
 from .chain_names import Names
-from .commands import CommandReader
-from .edits import Op
+from .commands import CommandReader, numbered_line
+from .edits import Edit, Op
 from .fold_scheduler import FoldScheduler
 from .kernel import Drift, Kernel, loader
 from .kernel_watch import KernelWatch
 from .planner import Plan, costs_a_fold, fold_unproved, merged, plan_unproved
 from .proof import planner, prove_plan
-from .repair import check
+from .repair import check, numbers_changed, shown
 from .settings import Strategy
 from .state import State
 from .store import Store
@@ -79,7 +79,7 @@ class Session:
         generation: int | None = None,
     ) -> None:
         """*report* gets messages that answer no client.  *generation*: see KernelWatch."""
-        self.store, self.kernel, self.proving = store, kernel, proving
+        self.store, self.kernel, self.proving, self.report = store, kernel, proving, report
         self.watch = None if kernel is None else KernelWatch(kernel, generation)
         self.batches: dict[object, list[str]] = {}  # begun and not committed, by client
         self.waiting: deque[_Request] = deque()
@@ -175,7 +175,7 @@ class Session:
         try:
             self.commit(plan)
         except Drift:
-            if not self.take_foreign_jumps():
+            if self.take_foreign_jumps() is None:
                 raise
             return self.fold(command)
         return _answer(plan)
@@ -342,7 +342,8 @@ class Session:
         self.folds.cancel()  # it includes their updates
         requests = [*failed, *self.waiting]
         self.waiting.clear()
-        if isinstance(error, Drift) and self.take_foreign_jumps():
+        taken = self.take_foreign_jumps() if isinstance(error, Drift) else None
+        if taken is not None:
             self.folds.remove_later()
         elif (reply := failed[0].reply) is None:
             self.folds.fail(self.store.state, str(error))
@@ -354,21 +355,25 @@ class Session:
                 requests.pop(0)
                 reply(_error_answer(error))
         for request in requests:
-            if request.reply is not None:
+            if request.reply is not None and taken and (line := numbered_line(request.lines)):
+                request.reply(_error_answer(numbers_changed(line, taken)))
+            elif request.reply is not None:
                 request.plan, request.answer = self.planned(request.lines)
                 self.waiting.append(request)
                 self.start_load()
                 self.finish()
 
-    def take_foreign_jumps(self) -> bool:
-        """Take what other programs have changed, if it is jumps to foreign chains; whether it was."""
+    def take_foreign_jumps(self) -> list[Edit] | None:
+        """Take what other programs have changed if it is jumps to foreign chains: the edits; None if not."""
         assert self.kernel is not None and self.watch is not None, "only a kernel can differ from the state"
         try:
-            check(self.kernel, self.store)
+            taken = check(self.kernel, self.store)
         except HitablesError:
-            return False
+            return None
         self.watch.expected = None  # the kernel is read once more
-        return True
+        for each in shown(taken):
+            self.report(f"taken from the kernel: {each}")
+        return taken
 
     def commit(self, plan: Plan) -> None:
         """Commit a plan, and load it into the kernel."""

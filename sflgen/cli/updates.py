@@ -32,15 +32,17 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def open_store(folder: str, live: bool) -> Iterator[tuple[Store, Callable[[Plan], None]]]:
+def open_store(folder: str, live: bool, commands: str = "") -> Iterator[tuple[Store, Callable[[Plan], None]]]:
     """The open state, and a function that commits a plan.
 
     The plan is loaded into the kernel, which must hold the rule set of the state; or it is printed.
+    *commands* are those that will be planned: none may name a rule by its number if the numbers have changed.
     """
     from hitables.files import write_text
 
+    from ..commands import numbered_line
     from ..kernel import Kernel, finish_commit, loader
-    from ..repair import check, shown
+    from ..repair import check, numbers_changed, shown
     from ..store import Store
 
     with Store.open(Path(folder)) as store:
@@ -48,8 +50,11 @@ def open_store(folder: str, live: bool) -> Iterator[tuple[Store, Callable[[Plan]
         if live:
             warn(kernel)
             finish_commit(store, kernel)
-            for each in shown(check(kernel, store)):
+            taken = check(kernel, store)
+            for each in shown(taken):
                 click.echo(f"taken from the kernel: {each}", err=True)
+            if taken and (line := numbered_line(commands.split("\n"))):
+                raise numbers_changed(line, taken)
 
         def commit(plan: Plan) -> None:
             if live:
@@ -87,7 +92,7 @@ def _update(
     from ..commands import read_commands
     from ..proof import planner
 
-    with open_store(folder, live) as (store, commit):
+    with open_store(folder, live, commands) as (store, commit):
         updates = read_commands(commands, store.state.master, source)
         commit(planner(not no_prove)(store.state, updates, _strategy(strategy)))
 

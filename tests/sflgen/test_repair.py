@@ -297,6 +297,20 @@ def test_an_update_takes_the_jumps_to_chains_of_others(host: Host) -> None:
         host.agrees()
 
 
+@pytest.mark.parametrize("command", ["delete INPUT 2", "insert INPUT 2 -s 192.0.2.8 -j DROP"])
+def test_a_number_that_was_given_before_a_jump_was_taken_is_refused_once(host: Host, command: str) -> None:
+    """It would name another rule than the one that the user saw."""
+    op, *words = command.split()
+    count = host.agrees().rule_count()
+    host.iptables("-N", "f2b-sshd")
+    host.iptables("-I", *JUMP.split())
+    assert host.sflgen(op, "--live", *words) == 2
+    assert "the numbers of rules may be others now" in host.output and "-j f2b-sshd" in host.output
+    assert host.agrees().rule_count() == count + 1  # the jump
+    assert host.sflgen(op, "--live", *words) == 0, host.output
+    assert host.agrees().rule_count() == count + (0 if op == "delete" else 2)
+
+
 @pytest.mark.parametrize(
     "other", ["-A INPUT -s 192.0.2.9 -j DROP", "-P INPUT DROP", "-F FORWARD", "-D INPUT 1"]
 )

@@ -325,14 +325,17 @@ def beside_jails(folder: str, backend: str, delta: int) -> list[str]:
             run([tool, "-D" if number % 2 else "-I", "INPUT", "-p", "tcp", "-j", "f2b-sshd"])
             if number == 4:
                 assert session.answer("fold").splitlines()[-1].startswith("ok ")
-            lines = [f"-I INPUT 3 -s 10.{8 * number}.{each}.0/24 -j DROP" for each in range(2)]
+            lines = [f"-I INPUT 1 -s 10.{8 * number}.{each}.0/24 -j DROP" for each in range(2)]
             session.take(lines, answers.append)
             session.finish()
+        run([tool, "-I", "INPUT", "-p", "tcp", "-j", "f2b-sshd"])
+        session.take(["-D INPUT 2"], answers.append)
+        session.finish()
         session.settle()
         session.close()
         kernel.check(store.state)
         assert isinstance(verify(store.state), Equal)
-        assert store.state.master.rule_count() == state.master.rule_count() + len(answers)
+        assert store.state.master.rule_count() == state.master.rule_count() + 12 + 1
     return answers
 
 
@@ -341,7 +344,9 @@ def beside_jails(folder: str, backend: str, delta: int) -> list[str]:
 def test_a_stream_takes_the_jumps_to_chains_of_others(backend: str, delta: int, tmp_path: Path) -> None:
     with Namespace() as namespace:
         answers = namespace.call(beside_jails, str(tmp_path / "st"), backend, delta)
-    assert len(answers) == 12
+    assert len(answers) == 13 and answers.pop().startswith(
+        "error -D INPUT 2: the numbers of rules may be others"
+    )
     assert all(each.splitlines()[-1].startswith("ok ") for each in answers), answers
 
 
