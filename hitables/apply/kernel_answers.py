@@ -132,7 +132,7 @@ def _types_of(address: int, family: Family) -> frozenset[str] | None:
             return frozenset()
         shown = str(ipaddress.IPv6Address(address))
     else:
-        if not address >> 24 or address == 0xFFFFFFFF:
+        if address in (0, 0xFFFFFFFF):
             return frozenset({"BROADCAST"})
         if address >> 28 == 0xE:
             return frozenset({"MULTICAST"})

@@ -346,6 +346,8 @@ OWN, OWN6 = "192.0.2.10", "2001:db8::10"
         ("! --dst-type MULTICAST,BROADCAST", f"chain=INPUT src=192.0.2.77 dst={OWN}", True),
         ("--dst-type LOCAL", "chain=INPUT src=192.0.2.77 dst=192.0.2.255", False),
         ("--dst-type BROADCAST", "chain=INPUT src=0.0.0.0 dst=255.255.255.255", True),
+        ("--src-type BROADCAST", "chain=INPUT src=0.0.0.0 dst=255.255.255.255", True),
+        ("--src-type BROADCAST", f"chain=INPUT src=0.1.2.3 dst={OWN}", False),
         ("--dst-type BROADCAST", "chain=INPUT src=192.0.2.77 dst=192.0.2.255", True),
         ("--dst-type MULTICAST", "chain=INPUT src=192.0.2.77 dst=224.0.0.251", True),
         ("--dst-type LOCAL", f"chain=PREROUTING table=raw src=192.0.2.77 dst={OWN}", True),
