@@ -20,7 +20,7 @@ _PROC = Path("/proc")
 def flushers() -> list[str]:
     """A warning for each program that deletes all rules of iptables when it starts or is reloaded."""
     found = []
-    if _ufw_is_enabled() and _value("default/ufw", "MANAGE_BUILTINS") == "yes":
+    if _ufw_is_enabled() and _ufw_flushes():
         found.append(_flushes("ufw", f"set MANAGE_BUILTINS=no in {ETC / 'default/ufw'}"))
     if _firewalld_is_used():
         settings, direct = ETC / "firewalld/firewalld.conf", ETC / "firewalld/direct.xml"
@@ -32,8 +32,11 @@ def flushers() -> list[str]:
 
 
 def appenders(patterns: Sequence[str]) -> list[str]:
-    """A warning for ufw, which appends its rules at boot unless its chains are left (boot_texts.py)."""
-    if not _ufw_is_enabled() or is_foreign("ufw-before-input", patterns):
+    """A warning for ufw, which appends its rules at boot unless its chains are left (boot_texts.py).
+
+    None if it deletes all rules first, which `flushers` says.
+    """
+    if not _ufw_is_enabled() or _ufw_flushes() or is_foreign("ufw-before-input", patterns):
         return []
     return [
         "warning: ufw is enabled: at boot it adds its rules behind these and sets its policies; "
@@ -50,6 +53,10 @@ def _flushes(program: str, remedy: str) -> str:
 
 def _ufw_is_enabled() -> bool:
     return _value("ufw/ufw.conf", "ENABLED") == "yes"
+
+
+def _ufw_flushes() -> bool:
+    return _value("default/ufw", "MANAGE_BUILTINS") == "yes"
 
 
 def _firewalld_is_used() -> bool:

@@ -41,6 +41,8 @@ def test_ufw_appends_its_rules_at_boot_unless_its_chains_are_left(etc: Path) -> 
     (etc / "ufw/ufw.conf").write_text('ENABLED="yes"\n')
     assert "--leave ufw" in appenders(("DOCKER", "DOCKER-*"))[0]
     assert not appenders(("ufw-*", "ufw6-*"))
+    (etc / "default/ufw").write_text("MANAGE_BUILTINS=yes\n")
+    assert not appenders(()), "ufw deletes the rules before it adds its own"
 
 
 @pytest.mark.parametrize("used", ["runs", "starts at boot"])
@@ -82,4 +84,7 @@ def test_apply_and_persist_name_programs_that_delete_the_rules(etc: Path, tmp_pa
         assert applied.count("warning: ufw deletes all rules of iptables") == 1
         persisted = namespace.call(said, "persist", "--unit-folder", str(tmp_path), *state)
         assert persisted.count("warning: ufw deletes all rules of iptables") == 1
+        assert "ufw is enabled: at boot it adds its rules behind these" not in persisted
+        (etc / "default/ufw").write_text("MANAGE_BUILTINS=no\n")
+        persisted = namespace.call(said, "persist", "--unit-folder", str(tmp_path), *state)
         assert "warning: ufw is enabled: at boot it adds its rules behind these" in persisted
