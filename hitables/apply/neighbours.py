@@ -26,7 +26,7 @@ def flushers() -> list[str]:
         settings, direct = ETC / "firewalld/firewalld.conf", ETC / "firewalld/direct.xml"
         if _value("firewalld/firewalld.conf", "FirewallBackend") == "iptables":
             found.append(_flushes("firewalld", f"set FirewallBackend=nftables in {settings}"))
-        elif re.search("<(rule|chain|passthrough)[ >]", _text("firewalld/direct.xml")):
+        elif _has_direct_rules(_text("firewalld/direct.xml")):
             found.append(_flushes("firewalld", f"remove the direct rules of {direct}"))
     return found
 
@@ -63,6 +63,11 @@ def _firewalld_is_used() -> bool:
     """Whether it runs, or starts at boot."""
     wanted = ETC / "systemd/system/multi-user.target.wants/firewalld.service"
     return wanted.is_symlink() or any(_is_firewalld(path) for path in _PROC.glob("[0-9]*/comm"))
+
+
+def _has_direct_rules(xml: str) -> bool:
+    elements = re.sub("<!--.*?-->", "", xml, flags=re.DOTALL)
+    return re.search(r"<(rule|chain|passthrough)[\s>]", elements) is not None
 
 
 def _is_firewalld(comm: Path) -> bool:

@@ -67,6 +67,19 @@ def test_firewalld_flushes_with_the_backend_iptables_and_with_direct_rules(etc: 
     assert "direct rules" in flushers()[0]
 
 
+@pytest.mark.parametrize(
+    ("direct", "flushes"),
+    [
+        ('<direct>\n<!-- off:\n<rule ipv="ipv4">-j ACCEPT</rule>\n-->\n</direct>\n', False),
+        ('<direct>\n<!-- a --><rule\n  ipv="ipv4">-j ACCEPT</rule><!-- b -->\n</direct>\n', True),
+    ],
+)
+def test_direct_rules_of_firewalld_are_elements_of_its_file(etc: Path, direct: str, flushes: bool) -> None:
+    (etc.parent / "proc/7/comm").write_text("firewalld\n")
+    (etc / "firewalld/direct.xml").write_text(direct)
+    assert bool(flushers()) == flushes
+
+
 def said(*arguments: str) -> str:
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 0, done.output
