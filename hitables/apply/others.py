@@ -67,9 +67,10 @@ def merge(wanted: Tables, kernel: Tables, is_foreign: Callable[[str], bool]) -> 
 
 
 def emptied(merged: Merged, kernel: Tables) -> list[str]:
-    """Notes on chains that get the policy DROP, while those of others that they enter have no rules any more.
+    """Notes on chains that get the policy DROP, while those of others that they enter have no rules.
 
     Another program may have been ended since, as by `ufw disable`: what its rules let in is dropped then.
+    But there are chains that are always empty (DOCKER-USER), so the notes do not say so.
     """
     notes = []
     for table, chains in merged.tables.items():
@@ -79,8 +80,8 @@ def emptied(merged: Merged, kernel: Tables) -> list[str]:
             drops = chain.policy == "DROP" and name in present and present[name].policy != "DROP"
             if drops and entered and not any(chains[each].rules for each in entered):
                 notes.append(
-                    f"table {table}, chain {name}: the policy is DROP again, and the chains of others that "
-                    f"it enters are empty now, so what their rules let in is dropped: {', '.join(entered)}"
+                    f"table {table}, chain {name}: the policy is DROP again, and these chains of others that "
+                    f"it enters are empty: {', '.join(entered)}"
                 )
     return notes
 
