@@ -47,6 +47,7 @@ def moved_jumps(present: Tables, half: Half, patterns: Sequence[str]) -> Iterato
     """The jumps to chains of others that come later among our rules than was recorded, as messages.
 
     Programs insert their jumps in front again when they start.  Behind our rules they decide less.
+    Of equal jumps any may be gone: those that are left are taken for the last ones, which moves fewest.
     """
     for table, recorded in half.tables.items():
         for name, chain in recorded.items():
@@ -55,7 +56,8 @@ def moved_jumps(present: Tables, half: Half, patterns: Sequence[str]) -> Iterato
                 continue
             then, places = _places(chain, patterns), _places(now, patterns)
             for body, before in then.items():
-                for old, new in zip(before, places.get(body, ()), strict=False):
+                after = places.get(body, [])
+                for old, new in zip(before[-len(after) :], after, strict=False):
                     if new > old:
                         yield (
                             f"table {table}, chain {name}: '{body}' comes after {counted(new, 'rule')} that "

@@ -105,6 +105,20 @@ def test_a_jump_of_another_program_that_moved_behind_our_rules_is_drift(firewall
     firewall.hitables("status")
 
 
+def test_of_two_equal_jumps_of_another_program_the_first_may_go(firewall: Firewall) -> None:
+    """The second is as far behind as it was; one that moved behind more rules is named all the same."""
+    firewall.iptables("-N", "f2b-a")
+    text = RULES.replace("-A", ":f2b-a - [0:0]\n-A", 1)
+    for rule in ("-A INPUT -s 10.1.0.0/16", "-A INPUT -s 10.2.0.0/16"):
+        text = text.replace(rule, f"-A INPUT -j f2b-a\n{rule}")
+    firewall.apply(firewall.file(text), "--leave", "fail2ban")
+    firewall.iptables("-D", "INPUT", "1")
+    firewall.hitables("status")
+    firewall.iptables("-D", "INPUT", "-j", "f2b-a")
+    firewall.iptables("-A", "INPUT", "-j", "f2b-a")
+    assert "'-j f2b-a' comes after " in firewall.hitables("status", status=1).stdout
+
+
 def test_a_flush_is_repaired(firewall: Firewall) -> None:
     firewall.iptables("-F")
     firewall.iptables("-X")
