@@ -203,11 +203,12 @@ def _check(steps: tuple[Step, ...]) -> None:
 
 def _note_other_starts(request: Request, tell: Callable[[str], None]) -> None:
     """Warn of rules that iptables-persistent loads."""
-    effect = "each start of netfilter-persistent loads it first, and then these rules in its place"
+    kept = "its tables that these rules do not have stay loaded"
+    effect = f"each start of netfilter-persistent loads it first, and then these rules in its place; {kept}"
     if request.plugin_folder is None:
         effect = (
-            "a boot loads it first, and then these rules in its place; but a restart of netfilter-persistent "
-            "loads it in place of these rules"
+            "a boot loads it first, and then these rules in its place; a restart of netfilter-persistent "
+            f"loads it in place of these rules; {kept}"
         )
     for plugin, rules in request.iptables_persistent:
         if plugin.exists() and rules.exists():

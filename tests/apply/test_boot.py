@@ -421,7 +421,8 @@ def test_rules_of_iptables_persistent_do_not_stay(machine: Machine, tmp_path: Pa
         stale.write_text(STALE.format(ours))
         (plugins / "15-ip4tables").write_text("")
         told = " ".join(namespace.call(told_by, request))
-        assert f"{stale} exists" in told and "and then these rules in its place; move the file away" in told
+        assert f"{stale} exists" in told and "and then these rules in its place" in told
+        assert "its tables that these rules do not have stay loaded; move the file away" in told
     plugin = str(plugins / "30-hitables")
     with Namespace() as fresh:
         again = Firewall(fresh, tmp_path, machine.backend)
