@@ -27,7 +27,7 @@ from .lockout import ssh_connection
 from .neighbours import appenders, flushers
 from .others import own
 from .store import CONFIRMED, State, Store
-from .texts import Tables
+from .texts import Tables, TextChain
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,9 +250,9 @@ def _note_what_is_left(
 
 
 def rules_of(tables: Tables) -> int:
-    """How many rules are not jumps to chains of other programs."""
+    """How many rules are not jumps to chains of other programs; a chain with rules is the user's."""
     return sum(
-        not stays_empty(rule.enters)
+        not stays_empty(rule.enters) or bool(chains.get(rule.enters, TextChain()).rules)
         for chains in tables.values()
         for chain in chains.values()
         for rule in chain.rules

@@ -14,6 +14,7 @@ from hitables.apply.boot_files import Settings, keep_for_boot, set_settings
 from hitables.apply.boot_script import Access, checksum
 from hitables.apply.boot_texts import BootRules, boot_rules
 from hitables.apply.counts import keyed, of_source
+from hitables.apply.persist import rules_of
 from hitables.apply.texts import parse, write
 from hitables.errors import HitablesError
 from hitables.ir.fields import Family
@@ -173,3 +174,12 @@ def test_rules_for_the_boot_have_the_jumps_to_chains_of_ufw_and_these_chains_emp
         of_ufw = [name for name in chains if name.startswith("ufw")]
         assert len(of_ufw) == 18 and "ufw6-track-output" in of_ufw and "ufw6-user-input" not in of_ufw
         assert not any(chains[name].rules for name in of_ufw)
+    assert rules_of(of_boot.compiled) == 3
+
+
+def test_jumps_to_own_chains_that_are_named_as_those_of_ufw_are_counted() -> None:
+    own = (
+        "*filter\n:INPUT DROP [0:0]\n:ufw-before-input - [0:0]\n-A INPUT -j ufw-before-input\n"
+        "-A ufw-before-input -p tcp -m tcp --dport 22 -j ACCEPT\nCOMMIT\n"
+    )
+    assert rules_of(boot_rules(parse(own), (), own, "office.rules", Family.IPV4, ()).compiled) == 2
