@@ -308,16 +308,17 @@ class _TableLinter:
 
     def _remaining_effect(self, at: RuleAt) -> str:
         """The effect of a rule that never matches: its matches may drop packets, or use a memory."""
-        packets = self.altered.class_affected(at, Alteration.LEAVE_OUT, self._box_of_acts(at))
+        acts = self._box_of_acts(at, only_acts=True)
+        packets = self.altered.class_affected(at, Alteration.LEAVE_OUT, acts)
         return "" if packets is None else DROPS if packets.malformed else ASKS
 
     def _box(self, at: RuleAt, *, on_the_way: bool = False) -> MatchBox:
         entry = self.entry[at.chain.name] if on_the_way else NOWHERE
         return MatchBox(at.rule.matches, self.written, self.family, entry)
 
-    def _box_of_acts(self, at: RuleAt) -> MatchBox:
+    def _box_of_acts(self, at: RuleAt, *, only_acts: bool = False) -> MatchBox:
         entry = self.entry[at.chain.name]
-        return MatchBox(at.rule.matches, self.written, self.family, entry, may_act=True)
+        return MatchBox(at.rule.matches, self.written, self.family, entry, may_act=True, only_acts=only_acts)
 
     # ---- why ----
 

@@ -53,6 +53,7 @@ class MatchBox:
     written     what the table may change: a test of it restricts no packet as it enters
     entry       tests that all packets pass on their way to the rule (`entry_tests`)
     may_act     or for one of them to do more than hold or not: to drop it, or to ask a memory or chance
+    only_acts   without the packets for which all hold, and none does more
     """
 
     def __init__(
@@ -63,9 +64,10 @@ class MatchBox:
         entry: Mapping[Field, Values] = NOWHERE,
         *,
         may_act: bool = False,
+        only_acts: bool = False,
     ) -> None:
         self.matches, self.written, self.family, self.entry = matches, written, family, entry
-        self.may_act = may_act
+        self.may_act, self.only_acts = may_act or only_acts, only_acts
 
     def of(self, packets: PacketClass, backend: Backend, root: str) -> PacketSet | None:
         """The packets of the class at *root* ("": anywhere); None: there are none."""
@@ -109,6 +111,9 @@ class MatchBox:
                     box[field] = values.intersect(box[field]) if field in box else values
                     if not box[field]:
                         return None
+        else:
+            if self.only_acts:
+                return None
         return PacketSet(box, tuple(facts), tuple(expected))
 
 

@@ -20,8 +20,9 @@ from hitables.ir.packet import Backend
 from hitables.ir.program import Program, Table
 from hitables.ir.rule import Rule
 from hitables.verify import altered, exact
+from hitables.verify.encoding import Encoding
 from hitables.verify.lint import DROPS, EMPTY, NEVER, NOTHING, UNREACHED, Flaw, lint
-from hitables.verify.match_box import MatchBox, PacketSet
+from hitables.verify.match_box import MatchBox, PacketSet, written_by
 from hitables.verify.packet_classes import PacketClass
 from hitables.verify.question import Equal, Question
 from hitables.verify.region_words import RegionWords
@@ -251,6 +252,25 @@ def test_the_packets_that_a_rule_is_examined_for_change_no_answer(drawn: Program
         patched.setattr(MatchBox, "of", all_packets)
         found.append([flaw[:4] for flaw in map(astuple, found_by(program))])
     assert all(each == found[0] for each in found)
+
+
+@pytest.mark.parametrize(
+    ("rule", "asked"),
+    [
+        ("-s 10.0.0.0/8 -m mark --mark 1", set()),
+        ("-p tcp -m tcp --dport 22", {True}),  # a header that is cut off
+        ("-m limit --limit 1/s -p udp", {False}),
+    ],
+)
+def test_what_else_a_rule_does_is_asked_for_packets_of_which_a_match_does_anything_else(
+    rule: str, asked: set[bool]
+) -> None:
+    program = hitables.read(f"*filter\n-A INPUT {rule} -j LOG\nCOMMIT\n")
+    (table,) = program.tables
+    encoding = Encoding((table, table), program.family, Backend.LEGACY, False)
+    box = MatchBox(table["INPUT"].rules[0].matches, written_by(table), program.family, only_acts=True)
+    found = [each for each in encoding.classes() if box.of(each, Backend.LEGACY, "INPUT") is not None]
+    assert {each.malformed for each in found} == asked
 
 
 def found_by(program: Program) -> list[Flaw]:
