@@ -8,7 +8,7 @@ the chains it needs.  Every error is a ParseError with the line and column of th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 from hitables.errors import InvalidOption, ParseError
@@ -22,8 +22,10 @@ from hitables.parse.rule_parts import check_chain_name
 from .edits import Edit, Op, apply, empty_table, jumps_to, rule_key
 
 
-def read_commands(text: str, program: Program, source: str = "-") -> list[Edit]:
+def read_commands(text: str, program: Program, source: str = "-", taken: Sequence[Edit] = ()) -> list[Edit]:
     """The edits that the iptables commands in *text* make to *program*, one after the other.
+
+    *taken*: edits of *program* that the author of *text* may not know of (see CommandReader).
 
     ParseError names the first command that cannot be performed, and why.  A line may begin with
     the name of the tool and `-t TABLE`; text for iptables-restore (`*filter`, `COMMIT`) is read too.
@@ -31,30 +33,22 @@ def read_commands(text: str, program: Program, source: str = "-") -> list[Edit]:
     if not isinstance(text, str) or not isinstance(program, Program):
         given = type(text).__name__, type(program).__name__
         raise InvalidOption(f"commands are a text, for a Program, not {' and '.join(given)}")
-    reader = CommandReader(program, source)
+    reader = CommandReader(program, source, taken)
     edits: list[Edit] = []
     for number, command in enumerate(text.split("\n"), 1):
         edits += reader.line(command, number)
     return edits
 
 
-_NUMBERED = re.compile(r"(?:^|\s)(?:-([IDR])|--(ins|del|rep)[a-z]*)[\s=]*\S+\s+([0-9]+)(?=\s|$)")
-
-
-def numbered_line(lines: Iterable[str]) -> str:
-    """The first line that names a rule by its number, but for an insertion in front of all; "" for none."""
-    for line in lines:
-        found = _NUMBERED.search(line)
-        if found and not ((found[1] or found[2]) in ("I", "ins") and int(found[3]) == 1):
-            return line.strip()
-    return ""
-
-
 class CommandReader:
-    """Reads commands against `program`, which every command changes."""
+    """Reads commands against `program`, which every command changes.
 
-    def __init__(self, program: Program, source: str = "-") -> None:
-        self.program, self.source = program, source
+    taken  edits that other programs made just before: in their chains no command may name a rule by a number,
+           which may be that of another rule now; but for an insertion in front of all
+    """
+
+    def __init__(self, program: Program, source: str = "-", taken: Sequence[Edit] = ()) -> None:
+        self.program, self.source, self.taken = program, source, taken
         self.table = "filter"
 
     def line(self, command: str, number: int = 1) -> list[Edit]:
@@ -250,6 +244,14 @@ class _Line:
             shown = digits[:_MOST_DIGITS] or "0"
             raise self.error(
                 f"position {shown} is out of range: chain {chain.name} has {count} rules", self.at - 1
+            )
+        is_moved = any((each.table, each.chain) == (self.table, chain.name) for each in self.reader.taken)
+        if is_moved and (op is not Op.INSERT or number > 1):
+            raise self.error(
+                f"position {number} may be that of another rule now, as other programs have changed jumps "
+                f"in chain {chain.name}",
+                self.at - 1,
+                "see the rules (sflgen print), and give the command again",
             )
         return number
 

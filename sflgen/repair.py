@@ -364,15 +364,6 @@ def check(kernel: Kernel, store: Store) -> list[Edit]:
     return []
 
 
-def numbers_changed(line: str, taken: Sequence[Edit]) -> Drift:
-    """The refusal of a command that names a rule by its number, just after jumps of others were *taken*."""
-    return Drift(
-        f"{line}: the numbers of rules may be others now, as other programs changed jumps to chains of "
-        f"--leave ({', '.join(shown(taken))}); this command changes nothing.  See the rules (sflgen "
-        "print), and give it again"
-    )
-
-
 def _changes_foreign_jumps_only(foreign: Foreign) -> bool:
     state = foreign.state
     try:

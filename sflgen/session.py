@@ -29,14 +29,14 @@ from hitables.rule_lines import lines_of
 
 from . import front_tree
 from .chain_names import Names
-from .commands import CommandReader, numbered_line
+from .commands import CommandReader
 from .edits import Edit, Op
 from .fold_scheduler import FoldScheduler
 from .kernel import Drift, Kernel, loader
 from .kernel_watch import KernelWatch
 from .planner import Plan, costs_a_fold, fold_unproved, merged, plan_unproved
 from .proof import planner, prove_plan
-from .repair import check, numbers_changed, shown
+from .repair import check, shown
 from .settings import Strategy
 from .state import State
 from .store import Store
@@ -211,8 +211,11 @@ class Session:
         elif tree is not None:
             self.waiting.append(_Request((), None, tree))
 
-    def planned(self, lines: Sequence[str]) -> tuple[Plan | None, str]:
-        """The plan of *lines* for the state behind all others; or no plan and the answer."""
+    def planned(self, lines: Sequence[str], taken: Sequence[Edit] = ()) -> tuple[Plan | None, str]:
+        """The plan of *lines* for the state behind all others; or no plan and the answer.
+
+        *taken*: edits of other programs since the client sent them.
+        """
         state = self.planned_state
         try:
             if any(line.strip() == "begin" for line in lines):
@@ -224,7 +227,7 @@ class Session:
                 raise HitablesError(
                     f"*{table} is for the lines of a batch: begin one, or write -t {table} in each line"
                 )
-            reader = CommandReader(state.master, "stream")
+            reader = CommandReader(state.master, "stream", taken)
             updates = [edit for number, line in enumerate(lines, 1) for edit in reader.line(line, number)]
             if self.folds.is_busy and any(edit.op is Op.REMOVE for edit in updates):
                 self.settle()  # a staged chain may jump to the chain that is removed
@@ -355,10 +358,8 @@ class Session:
                 requests.pop(0)
                 reply(_error_answer(error))
         for request in requests:
-            if request.reply is not None and taken and (line := numbered_line(request.lines)):
-                request.reply(_error_answer(numbers_changed(line, taken)))
-            elif request.reply is not None:
-                request.plan, request.answer = self.planned(request.lines)
+            if request.reply is not None:
+                request.plan, request.answer = self.planned(request.lines, taken or ())
                 self.waiting.append(request)
                 self.start_load()
                 self.finish()

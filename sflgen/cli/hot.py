@@ -81,7 +81,7 @@ def hot(
         raise HitablesError(
             "no packets are known: give --trace or --pcap, or --live for the counters of this kernel"
         )
-    with open_store(folder, live) as (store, commit):
+    with open_store(folder, live) as (store, commit, _):
         weights = _weights(store.state, trace_file, pcap_file, through, most)
         plan = (hot_unproved if no_prove else proved)(store.state, weights, most)
         if not plan.edits:

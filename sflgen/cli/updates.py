@@ -26,35 +26,33 @@ from .options import (
 )
 
 if TYPE_CHECKING:
+    from ..edits import Edit
     from ..planner import Plan
     from ..settings import Strategy
     from ..store import Store
 
 
 @contextmanager
-def open_store(folder: str, live: bool, commands: str = "") -> Iterator[tuple[Store, Callable[[Plan], None]]]:
-    """The open state, and a function that commits a plan.
+def open_store(folder: str, live: bool) -> Iterator[tuple[Store, Callable[[Plan], None], list[Edit]]]:
+    """The open state, a function that commits a plan, and the edits of other programs that were taken.
 
     The plan is loaded into the kernel, which must hold the rule set of the state; or it is printed.
-    *commands* are those that will be planned: none may name a rule by its number if the numbers have changed.
     """
     from hitables.files import write_text
 
-    from ..commands import numbered_line
     from ..kernel import Kernel, finish_commit, loader
-    from ..repair import check, numbers_changed, shown
+    from ..repair import check, shown
     from ..store import Store
 
     with Store.open(Path(folder)) as store:
         kernel = Kernel(store.state.master.family, store.state.settings)
+        taken: list[Edit] = []
         if live:
             warn(kernel)
             finish_commit(store, kernel)
             taken = check(kernel, store)
             for each in shown(taken):
                 click.echo(f"taken from the kernel: {each}", err=True)
-            if taken and (line := numbered_line(commands.split("\n"))):
-                raise numbers_changed(line, taken)
 
         def commit(plan: Plan) -> None:
             if live:
@@ -66,7 +64,7 @@ def open_store(folder: str, live: bool, commands: str = "") -> Iterator[tuple[St
             if not live:
                 click.echo(_what_changed(folder, plan), err=True)
 
-        yield store, commit
+        yield store, commit, taken
 
 
 def _what_changed(folder: str, plan: Plan) -> str:
@@ -92,8 +90,8 @@ def _update(
     from ..commands import read_commands
     from ..proof import planner
 
-    with open_store(folder, live, commands) as (store, commit):
-        updates = read_commands(commands, store.state.master, source)
+    with open_store(folder, live) as (store, commit, taken):
+        updates = read_commands(commands, store.state.master, source, taken)
         commit(planner(not no_prove)(store.state, updates, _strategy(strategy)))
 
 
@@ -226,7 +224,7 @@ def sync(folder: str, live: bool, strategy: str | None, no_prove: bool, rules: s
     from ..least_edits import with_others
     from ..proof import planner
 
-    with open_store(folder, live) as (store, commit):
+    with open_store(folder, live) as (store, commit, _):
         state = store.state
         new = read(read_text(rules), family=state.master.family, name=rules)
         check_complete(new)
@@ -255,7 +253,7 @@ def fold(folder: str, live: bool, no_prove: bool, table: str, chains: tuple[str,
     from ..planner import fold_unproved
     from ..proof import prove_plan
 
-    with open_store(folder, live) as (store, commit):
+    with open_store(folder, live) as (store, commit, _):
         for name in chains:
             if all(each.name != table or name not in each for each in store.state.master):
                 raise HitablesError(f"there is no chain {name} in table {table}")

@@ -305,7 +305,7 @@ def test_a_number_that_was_given_before_a_jump_was_taken_is_refused_once(host: H
     host.iptables("-N", "f2b-sshd")
     host.iptables("-I", *JUMP.split())
     assert host.sflgen(op, "--live", *words) == 2
-    assert "the numbers of rules may be others now" in host.output and "-j f2b-sshd" in host.output
+    assert "position 2 may be that of another rule now" in host.output and "-j f2b-sshd" in host.output
     assert host.agrees().rule_count() == count + 1  # the jump
     assert host.sflgen(op, "--live", *words) == 0, host.output
     assert host.agrees().rule_count() == count + (0 if op == "delete" else 2)
