@@ -13,7 +13,7 @@ from dataclasses import replace
 from hitables.errors import Unsupported
 from hitables.ir.program import Program
 from hitables.parse.named_memory import mixed_memories, named_memory
-from hitables.parse.set_counters import as_counted, counts, rules_of, set_of
+from hitables.parse.set_counters import as_counted, counts, set_of
 
 from .edits import Edit
 
@@ -27,7 +27,7 @@ def with_set_counters(program: Program, edits: Sequence[Edit]) -> Sequence[Edit]
     rules = [edit.rule for edit in edits if edit.rule is not None]
     matches = [match for rule in rules for match in rule.matches]
     if any(named_memory(match) for match in matches):
-        before = list(rules_of(program))
+        before = list(program.rules())
         if mixed_memories([*before, *rules]) != mixed_memories(before):
             raise Unsupported(
                 "rules of one --hashlimit-name or recent --name with other parameters than those of the "
@@ -36,10 +36,10 @@ def with_set_counters(program: Program, edits: Sequence[Edit]) -> Sequence[Edit]
             )
     if not any(set_of(match) for match in matches):
         return edits
-    if not counts(rules_of(program)):
+    if not counts(program.rules()):
         if not counts(rules):
             return edits
-        for rule in rules_of(program):
+        for rule in program.rules():
             for match in rule.matches:
                 if set_of(match) is not None:
                     raise Unsupported(

@@ -12,38 +12,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..ir.program import Program
-from ..ir.rule import FIRST_LOADED, Rule
+from ..ir.rule import FIRST_LOADED, Rule, word_behind
 
 
 def rules_that_set_parameters(program: Program) -> list[Rule]:
     """The rules of each named memory for which rules differ in parameters."""
-    return [rule for rule in _rules(program) if any(FIRST_LOADED in match.key for match in rule.matches)]
+    return [rule for rule in program.rules() if any(FIRST_LOADED in match.key for match in rule.matches)]
 
 
 def makers_of_estimators(program: Program) -> list[list[Rule]]:
     """For each estimator that a rule reads, the rules that make it."""
     makers: dict[str, list[Rule]] = {name: [] for name in _estimators_read(program)}
-    for rule in _rules(program):
+    for rule in program.rules():
         if rule.target is not None and rule.target.name == "RATEEST":
-            name = _word_behind("--rateest-name", rule.target.words)
+            name = word_behind("--rateest-name", rule.target.words)
             if name in makers:
                 makers[name].append(rule)
     return list(makers.values())
 
 
-def _rules(program: Program) -> Iterator[Rule]:
-    return (rule for table in program for chain in table.chains for rule in chain.rules)
-
-
 def _estimators_read(program: Program) -> Iterator[str]:
-    matches = {id(match): match for rule in _rules(program) for match in rule.matches}
+    matches = {id(match): match for rule in program.rules() for match in rule.matches}
     for match in matches.values():
         if match.name == "rateest":
             for option in ("--rateest", "--rateest1", "--rateest2"):
-                name = _word_behind(option, match.words)
-                if name is not None:
+                name = word_behind(option, match.words)
+                if name:
                     yield name
-
-
-def _word_behind(option: str, words: tuple[str, ...]) -> str | None:
-    return words[words.index(option) + 1] if option in words[:-1] else None

@@ -32,16 +32,12 @@ def target_tracks(target: Target) -> bool:
 
 def rules_that_track(program: Program) -> list[Rule]:
     """Those for which the kernel tracks connections, and therefore reassembles fragments."""
-    return [rule for rule in _rules(program) if _loads(rule) - _REASSEMBLE_ONLY]
+    return [rule for rule in program.rules() if _loads(rule) - _REASSEMBLE_ONLY]
 
 
 def rules_that_reassemble(program: Program) -> list[Rule]:
     """Those for which the kernel reassembles fragments."""
-    return [rule for rule in _rules(program) if _loads(rule)]
-
-
-def _rules(program: Program) -> list[Rule]:
-    return [rule for table in program for chain in table.chains for rule in chain.rules]
+    return [rule for rule in program.rules() if _loads(rule)]
 
 
 def _loads(rule: Rule) -> set[str]:

@@ -73,8 +73,7 @@ class Weights:
 
 def from_counters(program: Program) -> Weights:
     """The weights by the counters of `iptables-save -c`; HitablesError when there are none, or all are 0."""
-    rules = [rule for table in program for chain in table.chains for rule in chain.rules]
-    if all(rule.counters is None for rule in rules):
+    if all(rule.counters is None for rule in program.rules()):
         raise HitablesError(f"{program.name}: no rule has counters; save the rule set with iptables-save -c")
     counts = {
         (table.name, chain.name): tuple(float((rule.counters or (0, 0))[0]) for rule in chain.rules)
@@ -88,7 +87,6 @@ def from_counters(program: Program) -> Weights:
 
 def counted(program: Program) -> Weights | None:
     """The weights by the counters of the rule set; None when it has none above 0."""
-    rules = (rule for table in program for chain in table.chains for rule in chain.rules)
-    if any(rule.counters and rule.counters[0] for rule in rules):
+    if any(rule.counters and rule.counters[0] for rule in program.rules()):
         return replace(from_counters(program), source=f"the counters of {program.name}")
     return None

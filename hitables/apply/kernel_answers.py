@@ -15,7 +15,7 @@ from functools import cache
 from ..ir.fields import Family, Field
 from ..ir.packet import Outcome, Packet
 from ..ir.packet_text import PROTOCOLS
-from ..ir.rule import Match
+from ..ir.rule import Match, word_behind
 from ..ir.sure_answers import is_inverted, sure_answer
 
 _TYPE = re.compile(r"^Type: (\S+)$", re.MULTILINE)
@@ -77,9 +77,9 @@ def of_fresh_memory(match: Match) -> bool | None:
 
 def is_sent_to_one(match: Match) -> bool | None:
     """Whether a pkttype holds for a packet that was sent to one host; None: it has no type."""
-    if "--pkt-type" not in match.words[:-1]:
+    asked = word_behind("--pkt-type", match.words).upper()
+    if not asked:
         return None
-    asked = match.words[match.words.index("--pkt-type") + 1].upper()
     return (asked in ("UNICAST", "HOST")) != is_inverted(match, "--pkt-type")
 
 
@@ -90,7 +90,7 @@ def is_of_type(match: Match, types: Callable[[Field], frozenset[str] | None], fa
     answers = []
     for option, side in _SIDES.items():
         if option in match.words:
-            asked = frozenset(match.words[match.words.index(option) + 1].upper().split(","))
+            asked = frozenset(word_behind(option, match.words).upper().split(","))
             known = types(side)
             if known is None or not asked <= _TYPES:
                 return None

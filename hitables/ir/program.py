@@ -164,6 +164,10 @@ class Program:
                 return table
         raise KeyError(name)
 
+    def rules(self) -> Iterator[Rule]:
+        """All rules, table by table and chain by chain."""
+        return (rule for table in self.tables for chain in table.chains for rule in chain.rules)
+
     def rule_count(self) -> int:
         return sum(table.rule_count() for table in self.tables)
 

@@ -86,6 +86,11 @@ class Test(NamedTuple):
     values: Values
 
 
+def word_behind(option: str, words: tuple[str, ...], default: str = "") -> str:
+    """The word behind *option* in the words of a match or target; *default* if it lacks the option."""
+    return words[words.index(option) + 1] if option in words[:-1] else default
+
+
 # In the keys of matches of one named memory for which rules differ in parameters; those in effect follow.
 FIRST_LOADED = "first loaded:"
 

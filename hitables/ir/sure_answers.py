@@ -26,8 +26,7 @@ def sure_answer(match: Match) -> bool | None:
 
 def answer_surely(answers: Answers, program: Program) -> None:
     """Add the sure answers of the matches of *program*; those that are given stay."""
-    rules = (rule for table in program for chain in table.chains for rule in chain.rules)
-    for match in {match for rule in rules for match in rule.matches}:
+    for match in {match for rule in program.rules() for match in rule.matches}:
         sure = sure_answer(match)
         if sure is not None:
             answers.outcomes.setdefault((match.key, ANY), Outcome.YES if sure else Outcome.NO)

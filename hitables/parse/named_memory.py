@@ -16,8 +16,8 @@ from itertools import chain
 from typing import TypeAlias
 
 from ..ir.program import BUILT_IN, Program
-from ..ir.rule import FIRST_LOADED, Match, Rule
-from .set_counters import rules_of, with_rules
+from ..ir.rule import FIRST_LOADED, Match, Rule, word_behind
+from .set_counters import with_rules
 
 _OR = " / "  # between what is loaded first in legacy, and in nft
 SHARING = frozenset({"hashlimit", "recent"})  # extensions whose rules share state by a name
@@ -25,16 +25,12 @@ SHARING = frozenset({"hashlimit", "recent"})  # extensions whose rules share sta
 Pieces: TypeAlias = Sequence[tuple[str, Sequence[Rule]]]  # of chains: the chain's name, and rules of it
 
 
-def _word_behind(match: Match, option: str, default: str) -> str:
-    return match.words[match.words.index(option) + 1] if option in match.words[:-1] else default
-
-
 def named_memory(match: Match) -> tuple[str, str] | None:
     """The extension and the name of the state that *match* shares; None for other matches."""
     if match.name == "hashlimit":
-        return match.name, _word_behind(match, "--hashlimit-name", "")
+        return match.name, word_behind("--hashlimit-name", match.words)
     if match.name == "recent":
-        return match.name, _word_behind(match, "--name", "DEFAULT")
+        return match.name, word_behind("--name", match.words, "DEFAULT")
     return None
 
 
@@ -61,7 +57,7 @@ def mixed_memories(rules: Iterable[Rule]) -> frozenset[tuple[str, str]]:
 
 def with_first_parameters(program: Program) -> Program:
     """*program*, in which the key of each match of a mixed state has the parameters in effect."""
-    mixed = mixed_memories(rules_of(program))
+    mixed = mixed_memories(program.rules())
     if not mixed:
         return program
     legacy, nft = _first(_as_legacy_loads(program), mixed), _first(_as_written(program), mixed)

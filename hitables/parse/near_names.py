@@ -19,7 +19,7 @@ _ALIKE = 0.75
 
 def near_names(program: Program) -> Iterator[tuple[str, str, str]]:
     """Option (-m, -j), name, and the known name that it resembles, of each such extension of *program*."""
-    rules = [rule for table in program for chain in table.chains for rule in chain.rules]
+    rules = list(program.rules())
     matches = {match.name for rule in rules for match in rule.matches if match.name}
     targets = {rule.target.name for rule in rules if rule.target and rule.target.kind is Kind.VERDICT}
     for option, names, known in (("-m", matches, MATCHES), ("-j", targets, TARGETS)):

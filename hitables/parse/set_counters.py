@@ -11,16 +11,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from ..ir.program import Program
-from ..ir.rule import Match, Role, Rule
+from ..ir.rule import Match, Role, Rule, word_behind
 
 _READING = tuple(f"--{unit}-{relation}" for unit in ("packets", "bytes") for relation in ("eq", "lt", "gt"))
 
 
 def set_of(match: Match) -> str | None:
     """The ipset that a match reads; None for other matches."""
-    if match.name != "set" or "--match-set" not in match.words:
-        return None
-    return match.words[match.words.index("--match-set") + 1]
+    name = word_behind("--match-set", match.words) if match.name == "set" else ""
+    return name or None
 
 
 def reads_counters(match: Match) -> bool:
@@ -30,10 +29,6 @@ def reads_counters(match: Match) -> bool:
 def counts(rules: Iterable[Rule]) -> bool:
     """Whether some of *rules* reads the counters of an ipset."""
     return any(reads_counters(match) for rule in rules for match in rule.matches)
-
-
-def rules_of(program: Program) -> Iterable[Rule]:
-    return (rule for table in program for chain in table.chains for rule in chain.rules)
 
 
 def as_counted(rule: Rule) -> Rule:
@@ -52,7 +47,7 @@ def with_counted_sets(program: Program) -> Program:
 
     Of any: a set of sets counts in its members, too.
     """
-    if not counts(rules_of(program)):
+    if not counts(program.rules()):
         return program
     return with_rules(program, as_counted)
 
