@@ -15,28 +15,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.boots import execute, rules
 from support.firewall import Firewall, plain
 from support.small_namespace import Namespace
 
 from hitables.apply.boot_script import STEPS, checksum
-from hitables.apply.persist import Request, persist
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.kernel.prerequisites import furnish
 
 pytestmark = pytest.mark.needs_kernel
-
-
-def rules(family: Family, base: int, extra: str = "") -> str:
-    """Enough rules for a tree, in two tables."""
-    network = "10.{}.0.0/16" if family is Family.IPV4 else "2001:db8:{}::/48"
-    accepts = "".join(
-        f"-A INPUT -s {network.format(n)} -p tcp -m tcp --dport {base + n} -j ACCEPT\n" for n in range(1, 41)
-    )
-    return (
-        f"*filter\n:INPUT DROP [0:0]\n:FORWARD DROP [0:0]\n{accepts}{extra}-A INPUT -i lo -j ACCEPT\nCOMMIT\n"
-        f"*mangle\n-A PREROUTING -s {network.format(base // 1000)} -j MARK --set-mark 0x{base:x}\nCOMMIT\n"
-    )
 
 
 SETS = "create allowed hash:ip family inet\nadd allowed 10.0.0.7\ncreate banned hash:net family inet\nadd banned 192.0.2.0/24\n"
@@ -117,12 +105,6 @@ class Disk:
     @property
     def log(self) -> str:
         return (self.folder / "state" / "log").read_text()
-
-
-def execute(command: list[str], path: str = "") -> tuple[int, str]:
-    environment = {"PATH": path or os.environ["PATH"], "XTABLES_LOCKFILE": os.environ["XTABLES_LOCKFILE"]}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    return done.returncode, done.stderr
 
 
 @pytest.fixture
@@ -377,103 +359,6 @@ def test_systemd_takes_the_unit(machine: Machine) -> None:
     assert (root / "etc/systemd/system/sysinit.target.wants" / unit.name).is_symlink()
 
 
-def test_a_plugin_of_netfilter_persistent_does_the_same(machine: Machine, tmp_path: Path) -> None:
-    plugins = tmp_path / "plugins.d"
-    with Namespace() as namespace:
-        firewall = Firewall(namespace, tmp_path, machine.backend)
-        firewall.apply(firewall.file(rules(Family.IPV4, 3000)))
-        confirmed = plain(firewall.save())
-        words = ["persist", "--netfilter-persistent", "--plugin-folder", plugins]
-        assert "install netfilter-persistent" in firewall.hitables(*words, status=2).stderr
-        plugins.mkdir()
-        firewall.hitables(*words)
-    with Namespace() as fresh:
-        again = Firewall(fresh, tmp_path, machine.backend)
-        for verb in ("save", "start", "flush"):
-            fresh.run([str(plugins / "30-hitables"), verb])
-        assert plain(again.save()) == confirmed
-        again.hitables("persist", "--remove", "--plugin-folder", plugins, "--unit-folder", tmp_path)
-    assert list(plugins.iterdir()) == []
-    assert not (tmp_path / "state" / "boot").exists()
-
-
-def told_by(request: Request) -> list[str]:
-    """What `persist` says besides its result."""
-    told: list[str] = []
-    persist(request, told.append)
-    return told
-
-
-STALE = "*filter\n-A INPUT -p tcp -m tcp --dport 23 -j ACCEPT\nCOMMIT\n*mangle\n{}COMMIT\n"
-
-
-def test_rules_of_iptables_persistent_do_not_stay(machine: Machine, tmp_path: Path) -> None:
-    """Its plugin runs first, and its rules may have some of these among them."""
-    plugins, stale = tmp_path / "plugins.d", tmp_path / "rules.v4"
-    plugins.mkdir()
-    with Namespace() as namespace:
-        firewall = Firewall(namespace, tmp_path, machine.backend)
-        firewall.apply(firewall.file(rules(Family.IPV4, 3000)))
-        confirmed = plain(firewall.save())
-        request = Request(str(tmp_path / "state"), None, None, plugins, rules_folder=tmp_path)
-        assert not any("rules.v4" in each for each in namespace.call(told_by, request))
-        ours = "".join(f"{line}\n" for line in confirmed.splitlines() if " -j MARK " in line)
-        stale.write_text(STALE.format(ours))
-        (plugins / "15-ip4tables").write_text("")
-        told = " ".join(namespace.call(told_by, request))
-        assert f"{stale} exists" in told and "and then these rules in its place" in told
-        assert "its tables that these rules do not have stay loaded; move the file away" in told
-    plugin = str(plugins / "30-hitables")
-    with Namespace() as fresh:
-        again = Firewall(fresh, tmp_path, machine.backend)
-        for _ in range(2):
-            again.load(stale.read_text())
-            assert "--dport 23 " in again.save() and ours in again.save()
-            fresh.run([plugin, "start"])
-            assert plain(again.save()) == confirmed
-        stale.unlink()
-        again.iptables("-A", "INPUT", "-p", "tcp", "--dport", "24", "-j", "DROP")
-        fresh.run([plugin, "start"])
-        assert "--dport 24 " in again.save()  # nothing was replaced, so the rules of others stay
-
-
-@pytest.mark.parametrize("words", ["", " --again"])
-def test_chains_of_ufw_that_a_file_has_as_its_own_are_loaded_as_confirmed(
-    words: str, machine: Machine, tmp_path: Path
-) -> None:
-    """`hitables save` on a host with ufw, and then `ufw disable`, makes such a file."""
-    text = "*filter\n:INPUT DROP\n:ufw-before-input -\n-A INPUT -j ufw-before-input\n-A ufw-before-input {} -j ACCEPT\n"
-    text += "-A INPUT -p tcp --dport 443 -j ACCEPT\nCOMMIT\n"
-    with Namespace() as namespace:
-        firewall = Firewall(namespace, tmp_path, machine.backend)
-        firewall.apply(firewall.file(text.format("-p tcp --dport 22")))
-        confirmed = plain(firewall.save())
-        firewall.hitables("persist", "--unit-folder", tmp_path)
-    with Namespace() as fresh:
-        again = Firewall(fresh, tmp_path, machine.backend)
-        again.load(text.format("-s 10.0.0.0/8"))
-        again.iptables("-F", "INPUT")
-        command = f"/bin/sh {again.state}/boot/load{words}"
-        assert fresh.call(execute, ["sh", "-c", command])[0] == 101
-        assert plain(again.save()) == confirmed
-
-
-def test_a_flush_says_whether_the_rules_are_there(machine: Machine, tmp_path: Path) -> None:
-    (tmp_path / "plugins.d").mkdir()
-    with Namespace() as namespace:
-        firewall = Firewall(namespace, tmp_path, machine.backend)
-        firewall.apply(firewall.file(rules(Family.IPV4, 3000)))
-        firewall.hitables("persist", "--netfilter-persistent", "--plugin-folder", tmp_path / "plugins.d")
-        plugin = [str(tmp_path / "plugins.d" / "30-hitables"), "flush"]
-        tool = f"iptables-{machine.backend.value}"
-        assert namespace.run(plugin) == f"hitables: {tool}: the rules stay; iptables-restore replaces them\n"
-        for chain in ("INPUT", "FORWARD"):
-            firewall.iptables("-P", chain, "ACCEPT")
-        for table in ("filter", "mangle"):
-            firewall.iptables("-t", table, "-F")
-        assert "all rules are gone, and everything is let in until the next start" in (namespace.run(plugin))
-
-
 def test_the_script_says_which_steps_can_be_loaded_and_loads_none(disk: Disk, booted: Firewall) -> None:
     disk.damage("compiled4", "refused")
     disk.damage("source6", "truncated")
@@ -522,53 +407,6 @@ def test_what_is_confirmed_has_the_tables_of_earlier_files_and_no_chains_of_othe
         again.load((tmp_path / "state" / "confirmed.rules").read_text())
         assert "0xbb8" in again.save() and "f2b" in held
         assert plain(again.save()) == re.sub("^.*f2b-sshd.*\n", "", held, flags=re.MULTILINE)
-
-
-# What /usr/lib/ufw/ufw-init-functions does: without its first chain it creates all and appends the jumps.
-START_OF_UFW = """\
-chains=$(for part in before-logging before after after-logging reject track; do echo ufw-$part-input; done)
-if $1 -n -L ufw-before-logging-input >/dev/null 2>&1; then
-    for chain in $chains; do $1 -F $chain; done
-    $1 -X ufw-user-input
-else
-    for chain in $chains; do $1 -N $chain && $1 -A INPUT -j $chain; done
-fi
-$1 -N ufw-user-input
-$1 -A ufw-user-input -p tcp --dport 22 -j ACCEPT
-$1 -A ufw-before-input -j ufw-user-input
-"""
-
-
-@pytest.mark.parametrize("order", ["hitables ufw", "ufw hitables"])
-def test_the_rules_of_ufw_come_after_a_boot_where_they_came_when_confirmed(
-    machine: Machine, tmp_path: Path, order: str
-) -> None:
-    """ufw appends its jumps if its chains do not exist: behind a rule that drops all, ssh would be shut."""
-    tool = f"iptables-{machine.backend.value}"
-    start_ufw = ["sh", "-c", START_OF_UFW, "start", tool]
-    with Namespace() as namespace:
-        firewall = Firewall(namespace, tmp_path, machine.backend)
-        namespace.run(start_ufw)
-        text = rules(Family.IPV4, 3000, "-A INPUT -j DROP\n").replace("-A INPUT -i lo -j ACCEPT\n", "")
-        firewall.apply(firewall.file(text), "--leave", "ufw")
-        shown = firewall.hitables("persist", "--unit-folder", tmp_path).stdout
-        held = plain(firewall.save())
-        assert held.index("-j ufw-before-input") < held.index("-A INPUT -j DROP")
-        ours = [line for line in held.splitlines() if line.startswith("-A ") and "ufw" not in line]
-        assert f"IPv4: at boot {len(ours)} rules" in shown
-    with Namespace() as fresh:
-        booted = Firewall(fresh, tmp_path, machine.backend)
-        load = ["sh", str(tmp_path / "state" / "boot" / "load")]
-        for program in order.split():
-            if program == "ufw":
-                fresh.run(start_ufw)
-            else:
-                assert fresh.call(execute, load)[0] == 101
-        in_order = [line for line in booted.save().splitlines() if line.startswith("-A ")]
-        assert sorted(in_order) == sorted(line for line in held.splitlines() if line.startswith("-A "))
-        of_input = [line for line in held.splitlines() if line.startswith("-A INPUT ")]
-        assert [line for line in in_order if line.startswith("-A INPUT ")] == of_input
-        booted.hitables("status")
 
 
 def test_going_back_to_an_empty_kernel_is_what_the_next_boot_loads(machine: Machine, tmp_path: Path) -> None:
