@@ -33,7 +33,7 @@ from . import guard as guards
 from . import lockout, texts
 from .confirm import duty, undo
 from .counts import keyed, of_source, recognised
-from .drift import as_named, differences, holds
+from .drift import as_named, differences, holds, moved_jumps
 from .in_force import InForce, confirm_record, in_force, own_places
 from .kernel import Kernel
 from .load import Change, perform
@@ -133,6 +133,8 @@ def _applied(request: Request, report: Report, session: lockout.Session | None) 
         for each in ready:
             for note in each.prepared.merged.notes:
                 report.tell(note)
+        if state.confirmed:
+            _tell_of_moved_jumps(ready, in_force(store, state.confirmed), report)
         if all(each.change.is_idle for each in ready):
             _check_lockout(request, ready, None, report)
             if request.dry_run:
@@ -205,7 +207,8 @@ def _is_confirmed(request: Request, state: State, store: Store) -> bool:
         kernel = Kernel(family, request.backend, [store.lock])
         if kernel.backend.value != record.backend:
             return False
-        if not holds(find(kernel, patterns).tables, record.halves[family], patterns):
+        present, half = find(kernel, patterns).tables, record.halves[family]
+        if not holds(present, half, patterns) or any(moved_jumps(present, half, patterns)):
             return False
     return True
 
@@ -238,6 +241,17 @@ def _check_leave(request: Request, family: Family, found: Found, report: Report)
         if preset:
             raise InvalidOption(f"--leave {word}: no chain has this name; did you mean {preset}?")
         report.tell(f"warning: --leave {word}: no chain has this name")
+
+
+def _tell_of_moved_jumps(ready: Sequence[Ready], force: InForce, report: Report) -> None:
+    """Tell of jumps to chains of --leave that stand behind more rules than in *force*."""
+    for each in ready:
+        half = force.half(each.kernel.family)
+        for moved in moved_jumps(each.found.tables, half, force.leave()) if half is not None else ():
+            report.tell(
+                f"warning: {moved}; apply leaves it there, "
+                "hitables status --repair before apply moves it back"
+            )
 
 
 def _tell_of_presets(ready: Ready, patterns: Sequence[str], report: Report) -> None:

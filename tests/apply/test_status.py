@@ -100,6 +100,9 @@ def test_a_jump_of_another_program_that_moved_behind_our_rules_is_drift(firewall
     assert "packets are treated differently from rule set 3" in shown
     assert "table filter, chain INPUT: '-j f2b-a' comes after " in shown
     assert "rules that are not of --leave, was after 0" in shown
+    warned = firewall.apply(firewall.file(office()), "--leave", "fail2ban", "--dry-run", status=1).stderr
+    assert "'-j f2b-a' comes after " in warned
+    assert "hitables status --repair before apply moves it back" in warned
     firewall.hitables("status", "--repair")
     assert plain(firewall.save()) == held
     firewall.hitables("status")

@@ -107,7 +107,7 @@ REFUSED = [
 def test_an_option_with_its_value_in_one_word_is_read_as_newer_versions_do(
     option: str, namespace: Namespace
 ) -> None:
-    """iptables before 1.8.10 refuses it, so nobody means something else by it."""
+    """iptables before 1.8.10 refuses such a word, so no text that it takes is read otherwise."""
     text, apart = (
         f"{HEAD}-A INPUT {words} -j DROP\nCOMMIT\n" for words in (option, option.replace("=", " "))
     )

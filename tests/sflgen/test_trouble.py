@@ -112,7 +112,7 @@ def test_missing_permissions_on_the_state_are_an_error(folder: str, public: Path
 
 
 def powerless(*command: str) -> subprocess.CompletedProcess[str]:
-    """sflgen, run by nobody."""
+    """sflgen as a user without rights (uid 65534)."""
     if os.geteuid():
         pytest.skip("only root becomes another user")
     return subprocess.run(

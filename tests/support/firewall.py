@@ -16,6 +16,7 @@ from typing import NoReturn
 import pytest
 from support.forked import read_again
 
+import hitables.apply.neighbours
 import hitables.apply.run
 import hitables.apply.status
 import hitables.cli.main
@@ -49,6 +50,8 @@ def _become(command: list[str], environment: Mapping[str, str], out: int, err: i
         sys.stdout = sys.__stdout__ = os.fdopen(1, "w", closefd=False)
         sys.stderr = sys.__stderr__ = os.fdopen(2, "w", closefd=False)
         sys.argv = command
+        # What is set up on this host (ufw, firewalld) is no matter of the tests.
+        hitables.apply.neighbours.ETC = Path("/nonexistent")
         hitables.start.hitables()
     except SystemExit as end:
         status = end.code
