@@ -36,6 +36,18 @@ def trouble(name: str, error: OSError) -> FileError:
     return FileError(f"{name}: {error.strerror or error}")
 
 
+def is_there(path: Path) -> bool:
+    """Whether *path* exists; OSError where that is unknown, as below a folder that this user may not enter.
+
+    Since Python 3.14 `Path.exists` says no there.
+    """
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
 def read_text(path: str) -> str:
     """The text of *path* ("-": standard input), gzip unpacked.  Bytes that are no UTF-8 survive."""
     name = "standard input" if path == "-" else path

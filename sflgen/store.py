@@ -29,7 +29,7 @@ from typing import Self
 from hitables import interrupts
 from hitables.emit.text import write
 from hitables.errors import HitablesError
-from hitables.files import flush_folder
+from hitables.files import flush_folder, is_there
 from hitables.ir.fields import Family
 from hitables.parse import iptables
 from hitables.rule_lines import lines_of
@@ -458,7 +458,7 @@ def _write_durably(path: Path, text: str) -> None:
 
 def _holds_state(folder: Path) -> bool:
     try:
-        return (folder / "state").exists()
+        return is_there(folder / "state")
     except OSError as error:
         raise HitablesError(f"{folder}: {error.strerror}") from None
 

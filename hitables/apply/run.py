@@ -20,6 +20,7 @@ from typing import Any
 
 from ..compiler.options import Options
 from ..errors import HitablesError, InvalidOption, LiveError
+from ..files import is_there
 from ..interrupts import deferred
 from ..ir.fields import Family
 from ..ir.foreign import is_foreign, patterns_of, unmatched
@@ -116,7 +117,7 @@ def apply(request: Request, report: Report) -> Result:
     if request.connection and session is None:
         raise HitablesError("no SSH session: SSH_CONNECTION is not set, so no new connection can confirm")
     lockout.check_must(request.must, request.files)
-    if request.dry_run and not Path(request.folder).exists():
+    if request.dry_run and not is_there(Path(request.folder)):
         with tempfile.TemporaryDirectory(prefix="hitables-") as folder:
             return _applied(replace(request, folder=folder), report, session)
     return _applied(request, report, session)

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ..errors import FileError, HitablesError, LiveError
-from ..files import flush_folder, parse_json, read_text, trouble, write_text
+from ..files import flush_folder, is_there, parse_json, read_text, trouble, write_text
 from ..ir.fields import Family
 from ..ir.packet import Backend
 from . import texts
@@ -141,7 +141,7 @@ class Store:
         try:
             if create:
                 folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            elif not folder.is_dir():
+            elif not is_there(folder):
                 raise HitablesError(f"{folder}: there is no such state directory; hitables apply makes one")
             lock = _open_lock(folder / "lock", create)
         except OSError as error:
@@ -178,7 +178,7 @@ class Store:
     @property
     def is_there(self) -> bool:
         """Whether the folder has a state; the first apply writes it."""
-        return (self.folder / "state.json").exists()
+        return is_there(self.folder / "state.json")
 
     def state(self) -> State:
         if not self.is_there:
@@ -203,7 +203,7 @@ class Store:
         waiting = state.waiting
         if waiting and (waiting.boot != boot_id() or not waiting.guard):
             state = replace(state, waiting=None, status={**state.status, waiting.number: ENDED})
-        elif waiting and self.has(waiting.number) and not self._mark(waiting.number).exists():
+        elif waiting and self.has(waiting.number) and not is_there(self._mark(waiting.number)):
             state = replace(state, waiting=None, status={**state.status, waiting.number: ROLLED_BACK})
         return state
 
@@ -318,7 +318,7 @@ class Store:
 
     def has(self, number: int) -> bool:
         """Whether there is a record *number*."""
-        return (self._folder(number) / "record.json").exists()
+        return is_there(self._folder(number) / "record.json")
 
     def set_leave(self, number: int, patterns: Sequence[str]) -> None:
         """Give record *number* other patterns of foreign chains."""
@@ -395,7 +395,7 @@ class Store:
 
     def write_missing(self, copy: Copy) -> bool:
         """Write the files of *copy* that are not there; whether there are such files."""
-        missing = [name for name in copy if not (self.folder / name).exists()]
+        missing = [name for name in copy if not is_there(self.folder / name)]
         for name in missing:
             path = self.folder / name
             with _system_errors(path):

@@ -97,10 +97,12 @@ class _Buffer:
         self._bytes[: len(rest)] = rest
         self._start, self._end = 0, len(rest)
         while not self.ended and self._end < len(self._bytes):
-            # One read of the file at a time: the bytes before damage of a gzip file are not lost.
-            count = self._stream.readinto1(self._bytes[self._end :])
-            self.ended = not count
-            self._end += count
+            # One read of the file at a time: the bytes before damage of a gzip file are not lost.  readinto1
+            # of Python 3.14 loses them: it may read twice.
+            piece = self._stream.read1(len(self._bytes) - self._end)
+            self.ended = not piece
+            self._bytes[self._end : self._end + len(piece)] = piece
+            self._end += len(piece)
 
 
 class _Capture:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.powerless import powerless, public_folder
 
 from hitables.apply.in_force import beside, in_force, own_places
 from hitables.apply.store import CONFIRMED, KEPT, ROLLED_BACK, Half, Record, State, Store, Waiting, boot_id
@@ -83,3 +85,13 @@ def test_json_of_another_shape_is_called_damaged(store: Store, name: str) -> Non
             errors += 1
             assert f"{path}: damaged (" in str(error) or "another version" in str(error)
     assert errors > len(damaged) / 2
+
+
+@pytest.mark.parametrize("command", ["status", "history", "rollback", "source"])
+def test_a_folder_that_may_not_be_entered_is_not_called_missing(command: str) -> None:
+    with public_folder() as public:
+        closed = public / "closed"
+        closed.mkdir(0o700)
+        done = powerless("hitables", command, "--state", str(closed / "state"))
+        assert (done.returncode, done.stdout) == (2, "")
+        assert re.search(rf"{closed}/state(/state.json)?: Permission denied", done.stderr)

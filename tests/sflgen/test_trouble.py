@@ -6,8 +6,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +13,7 @@ from pathlib import Path
 import click
 import pytest
 from support.planned_updates import prefixes
+from support.powerless import powerless, public_folder
 from support.sflgen_command import SFLGEN, forked, sflgen
 
 import hitables
@@ -74,26 +73,10 @@ def test_an_error_of_a_damaged_state_names_the_intact_parts(
     assert files(folder) == before
 
 
-# All modules are imported first: a clone in /root can be read by root alone.
-POWERLESS = """
-import encodings.idna, importlib, os, pkgutil, sys
-import hitables, sflgen, sflgen.cli
-for package in hitables, sflgen:
-    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-        if not module.name.endswith("__main__"):
-            importlib.import_module(module.name)
-os.setgroups([]); os.setgid(65534); os.setuid(65534)
-sys.argv[0] = "sflgen"
-sflgen.cli.main(sys.argv[1:])
-"""
-
-
 @pytest.fixture
 def public() -> Iterator[Path]:
-    """A folder that every user may enter."""
-    with tempfile.TemporaryDirectory() as path:
-        os.chmod(path, 0o755)
-        yield Path(path)
+    with public_folder() as path:
+        yield path
 
 
 def test_missing_permissions_on_the_state_are_an_error(folder: str, public: Path) -> None:
@@ -105,19 +88,10 @@ def test_missing_permissions_on_the_state_are_an_error(folder: str, public: Path
         (0o755, ("insert", "INPUT", "1", "-j", "DROP"), "lock: Permission denied"),
     ]:
         os.chmod(folder, mode)
-        done = powerless(*command, "--state", folder)
+        done = powerless("sflgen", *command, "--state", folder)
         assert (done.returncode, done.stdout) == (2, ""), done.stderr
         assert message in done.stderr and "a fault of sflgen" not in done.stderr
     assert files(folder) == before
-
-
-def powerless(*command: str) -> subprocess.CompletedProcess[str]:
-    """sflgen as a user without rights (uid 65534)."""
-    if os.geteuid():
-        pytest.skip("only root becomes another user")
-    return subprocess.run(
-        [sys.executable, "-c", POWERLESS, *command], capture_output=True, text=True, check=False
-    )
 
 
 def test_a_journal_that_cannot_be_written_is_an_error_after_which_nothing_is_changed(
@@ -127,7 +101,7 @@ def test_a_journal_that_cannot_be_written_is_an_error_after_which_nothing_is_cha
     for path in (Path(folder), Path(folder, "lock")):
         path.chmod(0o777)
     before = files(folder)
-    done = powerless("insert", "INPUT", "1", "-j", "DROP", "--state", folder)
+    done = powerless("sflgen", "insert", "INPUT", "1", "-j", "DROP", "--state", folder)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.endswith("/journal.2: Permission denied; nothing is changed\n")
     assert files(folder) == before
@@ -384,7 +358,7 @@ def test_an_interrupt_during_a_load_is_answered_after_it(backend: str, tmp_path:
 @pytest.mark.needs_kernel
 def test_missing_permission_to_read_the_kernel_is_an_error(public: Path) -> None:
     os.chmod(public, 0o777)
-    done = powerless("init", "--live", "--backend", "nft", "--state", str(public / "st"))
+    done = powerless("sflgen", "init", "--live", "--backend", "nft", "--state", str(public / "st"))
     assert done.returncode == 2 and "run it as root" in done.stderr and "a fault of sflgen" not in done.stderr
     assert not (public / "st" / "state").exists()
 
