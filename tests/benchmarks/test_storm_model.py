@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.scale import examples
 
 from benchmarks.storm_model import (
     CLASSIFIED,
@@ -23,7 +24,6 @@ from benchmarks.storm_model import (
     simulate,
 )  # fmt: skip
 from hitables.engine import FIVE_TUPLE, Rules, Storm
-from tests.support.scale import examples
 
 ENTRIES = 20
 COSTS = Costs(cache_batch=30, cache_packet=7, entry=1, push=5, class_batch=40, class_packet=50, sample=150)

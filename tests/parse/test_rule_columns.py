@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.scale import examples
 
 from hitables.core.line_shapes import cut_lines
 from hitables.errors import ParseError
@@ -13,7 +14,6 @@ from hitables.ir.rule import Rule
 from hitables.parse import rule_columns
 from hitables.parse.iptables import Vocabulary, read
 from hitables.syntax.values import ipv4_prefix
-from tests.support.scale import examples
 
 HEAD = "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:web - [0:0]\n"
 
