@@ -380,16 +380,18 @@ def _fault(
     else:
         suspects = _chains_on_path(compiled, mismatch)
         why = "its tree would treat a packet differently"
-    faults = [
-        Fault(table, chain, MIXED if _mixes(program, table, chain) else why, _details(mismatch))
-        for table, chain in suspects
-    ]
-    if len(faults) > 1:
-        for fault in faults:
-            # If putting this chain back suffices, the other suspects keep their trees.
-            if _is_repaired(program, compiled.leaving(program, fault).program, mismatch, question):
-                return fault
-    return faults[0] if faults else None
+    # What is known to go wrong is blamed first.
+    suspects = sorted(suspects, key=lambda suspect: not _mixes(program, *suspect))
+    first = None
+    for table, chain in suspects:
+        fault = Fault(table, chain, MIXED if _mixes(program, table, chain) else why, _details(mismatch))
+        # If putting this chain back suffices, the other suspects keep their trees.
+        if len(suspects) == 1 or _is_repaired(
+            program, compiled.leaving(program, fault).program, mismatch, question
+        ):
+            return fault
+        first = first or fault
+    return first
 
 
 def _mixes(program: Program, table: str, chain: str) -> bool:

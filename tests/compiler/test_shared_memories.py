@@ -66,6 +66,24 @@ def test_a_tree_that_would_load_another_rule_first_is_no_fault(backend: str) -> 
     assert next(each for each in same.reports if each.chain == "a").why == ""
 
 
+@pytest.mark.parametrize("backend", ["any", "legacy", "nft"])
+@pytest.mark.parametrize("name", ["U", "zz"])
+def test_a_chain_that_enters_such_a_chain_keeps_its_tree(name: str, backend: str) -> None:
+    """Legacy loads chains by their names: U before the chains of trees, zz behind them."""
+    lines = ["*filter", ":FORWARD DROP [0:0]", f":{name} - [0:0]", f"-A FORWARD -i eth0 -p udp -j {name}"]
+    tests = [f"-s 10.{each}.0.0/16 -p tcp -m tcp --dport {each}" for each in range(1, 41)]
+    lines += [f"-A FORWARD {test} -j ACCEPT" for test in tests]
+    limit = "-m hashlimit --hashlimit-name h --hashlimit-upto"
+    lines.append(f"-A {name} -s 10.0.0.0/16 -p tcp {limit} 5/sec -j ACCEPT")
+    lines += [f"-A {name} {test} -j ACCEPT" for test in tests]
+    lines.append(f"-A {name} -p udp -m udp --dport 80 {limit} 100/sec -j ACCEPT")
+    lines += [f"-A {name} {test.replace('tcp', 'udp')} -j ACCEPT" for test in tests]
+    output = hitables.compile("\n".join([*lines, "COMMIT", ""]), backend=backend)
+    assert output.proved and not output.faults
+    why = {report.chain: report.why for report in output.reports}
+    assert why["FORWARD"] == "" and why[name] in ("", MIXED)
+
+
 @pytest.mark.parametrize(
     "rules",
     [
