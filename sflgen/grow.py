@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from hitables.compiler.compile import compile_rules
 from hitables.emit.chain_writer import goto
+from hitables.ir.foreign import appended
 from hitables.ir.program import Chain, Program, Table
 from hitables.ir.rule import Kind, Rule, Target
 
@@ -121,11 +122,13 @@ def _compiled(
 ) -> _Trees:
     """Trees for the sections of *divided* that are long enough and worth a tree.
 
+    A chain to which programs append their jumps at each start has none: packets would not come back from it.
     *stale*: chains of old trees that no packet enters; they may jump to those that are replaced.
     """
     wanted = {
         section.name
         for name, layout in divided.items()
+        if not (table.name == "nat" and appended(table.name, listed[name], settings.foreign))
         for at, section in enumerate(layout.sections)
         if section.size >= settings.min_length and (at or not fixed_rules(listed[name].rules, settings))
     }

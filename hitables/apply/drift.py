@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ..ir.foreign import is_foreign
+from ..ir.foreign import goes_last, is_foreign
 from ..nouns import counted
 from .others import left_alone, own
 from .steps import TablePlan, differ, plan
@@ -46,8 +46,9 @@ def differences(present: Tables, half: Half, patterns: Sequence[str]) -> Iterato
 def moved_jumps(present: Tables, half: Half, patterns: Sequence[str]) -> Iterator[str]:
     """The jumps to chains of others that come later among our rules than was recorded, as messages.
 
-    Programs insert their jumps in front again when they start.  Behind our rules they decide less.
-    Of equal jumps any may be gone: those that are left are taken for the last ones, which moves fewest.
+    Most programs insert their jumps in front again when they start.  Behind our rules they decide less.
+    Those that go last are where their programs want them.  Of equal jumps any may be gone: those that are
+    left are taken for the last ones, which moves fewest.
     """
     for table, recorded in half.tables.items():
         for name, chain in recorded.items():
@@ -55,7 +56,10 @@ def moved_jumps(present: Tables, half: Half, patterns: Sequence[str]) -> Iterato
             if now is None or is_foreign(name, patterns) or _own(now, patterns) != _own(chain, patterns):
                 continue
             then, places = _places(chain, patterns), _places(now, patterns)
+            appended = {rule.body for rule in now.rules if goes_last(table, name, rule.enters)}
             for body, before in then.items():
+                if body in appended:
+                    continue
                 after = places.get(body, [])
                 for old, new in zip(before[-len(after) :], after, strict=False):
                     if new > old:

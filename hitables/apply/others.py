@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from ..ir.foreign import goes_last
 from ..ir.foreign import is_foreign as matches
 from ..ir.program import BUILT_IN
 from .texts import LINES_OF_KERNEL, Chains, Tables, TextChain, TextRule, callees, empty
@@ -145,14 +146,17 @@ def _rules(
     known = [rule.body for rule in rules if is_foreign(rule.enters)]
     kept: list[str] = []
     before: list[str] = []  # the bodies of the kernel's rules so far, the nearest last
-    for rule in present[name].rules:
+    last = max((at for at, rule in enumerate(present[name].rules) if not is_foreign(rule.enters)), default=-1)
+    for at, rule in enumerate(present[name].rules):
         if not is_foreign(rule.enters):
             before.append(rule.body)
         elif rule.body in known:
             known.remove(rule.body)
             before.append(rule.body)
         else:
-            rules.insert(_place(rules, before), replace(rule, line=0))
+            at_end = goes_last(table, name, rule.enters)
+            place = len(rules) if at_end else _place(rules, before, last < at)
+            rules.insert(place, replace(rule, line=0))
             before.append(rule.body)
             kept.append(rule.enters)
     if kept:
@@ -160,9 +164,15 @@ def _rules(
     return tuple(rules)
 
 
-def _place(rules: list[TextRule], before: list[str]) -> int:
-    """Behind the nearest rule of *before* that *rules* has; else in front, where such jumps are inserted."""
+def _place(rules: list[TextRule], before: list[str], is_last: bool) -> int:
+    """Where a jump of the kernel goes among *rules*: there it stands behind those of *before*.
+
+    *is_last*: no rule of ours is behind it.  It stays last where *rules* lacks any of *before*, as those of
+    a tree.  Else it goes behind the nearest rule that *rules* has, or in front, where most are inserted.
+    """
     bodies = [rule.body for rule in rules]
+    if is_last and not set(before) <= set(bodies):
+        return len(rules)
     for body in reversed(before):
         if body in bodies:
             return len(bodies) - bodies[::-1].index(body)

@@ -26,7 +26,7 @@ from ..emit.text import write
 from ..errors import HitablesError, InvalidOption, NotEquivalent, OutOfBudget, ParseError
 from ..ir.choices import Equivalence, backends_of
 from ..ir.fields import Family
-from ..ir.foreign import entered_from, hide, is_foreign, show
+from ..ir.foreign import entered_from, hide, is_foreign, show, with_appended
 from ..ir.marker import with_markers
 from ..ir.meaning import Digests
 from ..ir.program import Program, with_undeclared_kept
@@ -217,7 +217,7 @@ def compile_program(
             break
         if deadline is not None:
             question = replace(question, timeout=max(1e-3, deadline - time.monotonic()))
-        fault = _fault(program, compiled, text, mismatch, question)
+        fault = _fault(program, compiled, text, mismatch, question, options.leave)
         if fault is None:
             raise _not_equivalent(mismatch)
         without_hot, place = compiled.without_hot(fault), (fault.table, fault.chain)
@@ -335,6 +335,8 @@ def _mismatch(
 ) -> _Mismatch | Equal:
     """How the rules of *text* differ from *program*, in which the chains *leave* are hidden, if they do.
 
+    They are compared with the jumps that others append.
+
     The *changed* chains are compared even where no built-in chain enters them.
     """
     from ..verify.portfolio import check_with_unreached
@@ -343,7 +345,7 @@ def _mismatch(
         reread = hide(read(text, family=program.family, name=_PRINTED, known=known), leave)
     except ParseError as error:
         return error
-    before, after = map(with_undeclared_kept, (program, reread))
+    before, after = (with_appended(with_undeclared_kept(each), leave) for each in (program, reread))
     answer = check_with_unreached(before, after, question, changed)
     if isinstance(answer, Undecided):
         raise OutOfBudget(
@@ -371,7 +373,12 @@ def _details(mismatch: _Mismatch) -> str:
 
 
 def _fault(
-    program: Program, compiled: Compiled, text: str, mismatch: _Mismatch, question: Question
+    program: Program,
+    compiled: Compiled,
+    text: str,
+    mismatch: _Mismatch,
+    question: Question,
+    leave: tuple[str, ...],
 ) -> Fault | None:
     """The chain at fault; None when no chain that was changed can have caused *mismatch*."""
     if isinstance(mismatch, ParseError):
@@ -386,9 +393,8 @@ def _fault(
     for table, chain in suspects:
         fault = Fault(table, chain, MIXED if _mixes(program, table, chain) else why, _details(mismatch))
         # If putting this chain back suffices, the other suspects keep their trees.
-        if len(suspects) == 1 or _is_repaired(
-            program, compiled.leaving(program, fault).program, mismatch, question
-        ):
+        candidate = compiled.leaving(program, fault).program
+        if len(suspects) == 1 or _is_repaired(program, candidate, mismatch, question, leave):
             return fault
         first = first or fault
     return first
@@ -400,14 +406,21 @@ def _mixes(program: Program, table: str, chain: str) -> bool:
     return any(match.name in SHARING and FIRST_LOADED in match.key for match in matches)
 
 
-def _is_repaired(program: Program, candidate: Program, mismatch: _Mismatch, question: Question) -> bool:
+def _is_repaired(
+    program: Program,
+    candidate: Program,
+    mismatch: _Mismatch,
+    question: Question,
+    leave: tuple[str, ...],
+) -> bool:
     """Whether *candidate* does not have the *mismatch*."""
     from ..verify.portfolio import check
 
     if isinstance(mismatch, Difference):
         chains = frozenset({mismatch.chain} if mismatch.chain else ())
         narrow = replace(question, tables=frozenset({mismatch.table}), chains=chains)
-        return isinstance(check(program, candidate, narrow), Equal)
+        before, after = (with_appended(each, leave) for each in (program, candidate))
+        return isinstance(check(before, after, narrow), Equal)
     try:
         read(write(candidate), family=program.family, name=_PRINTED)
     except ParseError:

@@ -41,7 +41,7 @@ from ..ir.choices import Malformed, backends_of
 from ..ir.commuting import regrouped
 from ..ir.crossing import Crossing
 from ..ir.established import established_head
-from ..ir.foreign import is_foreign
+from ..ir.foreign import appended, is_foreign
 from ..ir.program import Chain, Program, Table
 from ..ir.rule import Kind, Rule, leaves_chain
 from .hot import HotSearch
@@ -52,7 +52,7 @@ from .policy_returns import by_policy
 from .result import ChainReport, Fault, left_alone
 from .rooms import Rooms, nesting_kept
 from .run_trees import GATED, RunTrees
-from .runs import SHORT_BEHIND, Place, Run, jumps_to_others, runs_of, too_short
+from .runs import SHORT_BEHIND, Place, Run, rules_in_place, runs_of, too_short
 
 Floats = npt.NDArray[np.float64]
 
@@ -201,7 +201,8 @@ class TableCompiler:
             return
         why, lists = self.why_not(chain), [List(chain, self.weights(chain))]
         is_fixed = why == NOT_ASKED or (self.table.name, chain.name) in self.options.unchanged
-        if self.options.equivalence == "verdict" and not is_fixed:
+        # What others append may tell the end of the chain from a verdict that is the same today.
+        if self.options.equivalence == "verdict" and not is_fixed and not self.is_open(chain):
             lists = self.simplified(chain)
             if not why and self.why_not(lists[0].chain):
                 stay = len(lists[0].chain.rules)
@@ -213,6 +214,10 @@ class TableCompiler:
             self.rooms.take(chain.name, 0)
             self.written[chain.name] = (remaining, [])
             self.reports[chain.name] = left_alone(self.table.name, chain, why, remaining)
+
+    def is_open(self, chain: Chain) -> bool:
+        """Whether another program appends its jumps to *chain*."""
+        return bool(appended(self.table.name, chain, self.options.leave))
 
     def weights(self, chain: Chain) -> list[float]:
         """The weight of each rule of the chain, 1 on the mean."""
@@ -249,8 +254,7 @@ class TableCompiler:
         if found is None or self.options.before_jumps:
             return found
         # Rules of one action stand between two jumps, in whichever order.
-        jumps = jumps_to_others(chain.rules, self.options.leave)
-        kept = range(jumps[-1] + 1 if jumps else 0)
+        kept = range(rules_in_place(chain.rules, self.options.leave))
         return replace(found, order=(*kept, *found.order[len(kept) :]))
 
     def grow_unless_alike(self, chain: Chain, lists: Sequence[List]) -> str:
@@ -450,10 +454,11 @@ class TableCompiler:
         memory = any_memory(chain.rules)
         rules = by_policy(chain, options)
         cuts = sorted({*listed.cuts, *rewrites})
-        runs = runs_of(rules, options.leave, options.min_length, options.before_jumps, cuts, head=head)
+        calls, is_open = options.before_jumps, self.is_open(chain)
+        runs = runs_of(rules, options.leave, options.min_length, calls, cuts, head=head, is_open=is_open)
         long = [run for run in runs if run.place is not Place.CHAIN and len(run.rules) >= options.min_length]
         if not long:
-            return SHORT_BEHIND if head else too_short(rules, options.leave, options.before_jumps)
+            return SHORT_BEHIND if head else too_short(rules, options.leave, calls, is_open=is_open)
         # A packet leaves a tree before another segment by a jump to that segment; from one that is called it
         # comes back, so that only the call nests.
         rest = [run for run in long if run.place is Place.REST]

@@ -89,7 +89,7 @@ class _SegmentWriter(ChainWriter):
                 here.rules += [self.copy(rule) for rule in segment.rules]
                 continue
             follows = at + 1 < len(segments)
-            if follows and (segment.comes_back or segment.called):
+            if segment.called or (follows and segment.comes_back):
                 # The trees of groups return to their caller, so the whole segment must be called.
                 called = self.open()
                 here.rules.append(Rule((), called.jump))

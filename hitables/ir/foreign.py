@@ -16,7 +16,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from ..errors import InvalidOption
-from .program import BUILT_IN, Program, Table
+from .program import BUILT_IN, Chain, Program, Table
 from .rule import EVERYTHING, Ends, Kind, Metadata, Rule, Target
 
 # By program: patterns for the names of its chains.
@@ -43,6 +43,16 @@ PRESETS: dict[str, tuple[str, ...]] = {
     ),
     "crowdsec": ("CROWDSEC_*", "crowdsec-*"),
 }
+
+# Where programs append their jumps when they start, behind all rules; most insert them in front of all.
+# A pattern for the chains that are entered so, one of them, the table, and the built-in chains that enter it.
+_APPENDED = (
+    ("DOCKER", "DOCKER", "nat", ("PREROUTING", "OUTPUT")),
+    ("NETAVARK-*", "NETAVARK-HOSTPORT-DNAT", "nat", ("PREROUTING", "OUTPUT", "POSTROUTING")),
+    ("FLANNEL-*", "FLANNEL-POSTRTG", "nat", ("POSTROUTING",)),
+    ("FLANNEL-*", "FLANNEL-FWD", "filter", ("FORWARD",)),
+    ("ufw*-*", "ufw-before-input", "filter", ("INPUT", "OUTPUT", "FORWARD")),
+)
 
 _BUILT_IN = dict.fromkeys(name for names in BUILT_IN.values() for name in names)
 
@@ -88,6 +98,31 @@ def unmatched(words: Iterable[str], programs: Iterable[Program]) -> list[tuple[s
 def is_foreign(name: str, patterns: Sequence[str]) -> bool:
     """Whether the chain *name* matches one of *patterns*, in which * and ? match any letters."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def appended(table: str, chain: Chain, patterns: Sequence[str]) -> str:
+    """A foreign chain whose program may append its jump to *chain* of *table*; "" if none is known to.
+
+    So each packet that no rule of the chain decides must reach its end.  In table nat programs append their
+    jump anew at each start; elsewhere only where there is none.
+    """
+    for entered, name, at, chains in _APPENDED:
+        if at != table or chain.name not in chains or not is_foreign(name, patterns):
+            continue
+        if table == "nat" or not any(is_foreign(rule.enters or "", (entered,)) for rule in chain.rules):
+            return name
+    return ""
+
+
+def goes_last(table: str, chain: str, entered: str) -> bool:
+    """Whether the program of chain *entered* puts its jump behind all rules of *chain*, whenever it starts.
+
+    In table nat, where programs do no more than translate what no rule has decided.
+    """
+    return table == "nat" and any(
+        at == table and chain in chains and is_foreign(entered, (pattern,))
+        for pattern, _, at, chains in _APPENDED
+    )
 
 
 def recognised(program: Program, patterns: Sequence[str] = ()) -> list[str]:
@@ -139,6 +174,36 @@ def hide(program: Program, patterns: Sequence[str]) -> Program:
     if not patterns:
         return program
     return replace(program, tables=tuple(hide_in_table(table, patterns) for table in program))
+
+
+def with_appended(program: Program, patterns: Sequence[str]) -> Program:
+    """*program*, hidden, with the jumps that others append where there are none yet.
+
+    Programs that are equal so stay equal when the jumps come.
+    """
+    if not patterns:
+        return program
+    tables = []
+    for table in program:
+        jumps = {
+            chain.name: name
+            for chain in table.chains
+            if (name := appended(table.name, chain, patterns))
+            and not (chain.rules and is_foreign(chain.rules[-1].enters or "", patterns))
+        }
+        chains = [
+            chain.with_rules((*chain.rules, _jump(jumps[chain.name]))) if chain.name in jumps else chain
+            for chain in table.chains
+        ]
+        for name in dict.fromkeys(jumps.values()):
+            if name not in table:
+                chains.append(Chain(name, None, (unknown_rule(table.name, name),)))
+        tables.append(replace(table, chains=tuple(chains)))
+    return replace(program, tables=tuple(tables))
+
+
+def _jump(name: str) -> Rule:
+    return Rule((), Target(name, Kind.JUMP, f"-j {name}"))
 
 
 def aside(program: Program, patterns: Sequence[str]) -> Program:

@@ -79,7 +79,7 @@ def test_a_chain_with_few_rules_around_its_jumps_stays_and_the_reason_is_given()
 
 def test_apply_leaves_the_rules_before_the_last_jump_and_gives_the_reason() -> None:
     """Their texts show where a jump stands that is in the kernel only."""
-    source = rules(jump="").replace("COMMIT\n", "-A INPUT -j f2b-sshd\nCOMMIT\n")
+    source = rules(jump="").replace("COMMIT\n", "-A INPUT -j f2b-sshd\n-A INPUT -p tcp -j DROP\nCOMMIT\n")
     output = compile_text(source, Options(leave=("f2b-*",), before_jumps=False))
     (why,) = (report.why for report in output.reports if report.chain == "INPUT")
     assert "(f2b-sshd) has too few rules behind it; those before it stay in the chain" in why

@@ -85,3 +85,14 @@ def test_a_list_that_ends_with_a_jump_is_loaded_as_it_is() -> None:
     text = hitables.write(master(1, 0)).replace("COMMIT", "-A INPUT -j f2b-0\nCOMMIT")
     plan = start_unproved(hitables.read(text), SETTINGS)
     assert not plan.edits and not plan.after.layouts
+
+
+@pytest.mark.parametrize(("table", "foreign", "has_tree"), [
+    ("nat", "DOCKER*", False), ("nat", "f2b-*", True), ("mangle", "DOCKER*", True),
+])  # fmt: skip
+def test_a_chain_to_which_docker_appends_has_no_tree(table: str, foreign: str, has_tree: bool) -> None:
+    """Packets would not come back from it to the jump, which may come at any time."""
+    rules = "".join(f"-A OUTPUT -s 10.{each}.0.0/16 -p udp --dport {each} -j ACCEPT\n" for each in range(60))
+    program = hitables.read(f"*{table}\n:OUTPUT ACCEPT\n{rules}COMMIT\n")
+    state = start_unproved(program, Settings(backend="nft", foreign=(foreign,))).after
+    assert any(state.layouts.values()) == has_tree

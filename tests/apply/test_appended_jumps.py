@@ -1,0 +1,114 @@
+"""Jumps of other programs behind all rules of a chain: docker and netavark append theirs to table nat.
+
+A packet that no rule decides must reach them, wherever the trees of the chain have taken it.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.firewall import Firewall, plain
+from support.small_namespace import Namespace
+
+import hitables
+from hitables.compiler import tables
+from hitables.compiler.options import Options
+from hitables.compiler.pipeline import compile_text
+from hitables.ir.packet import Backend
+
+REDIRECTS = "".join(
+    f"-A OUTPUT -s 10.{each}.0.0/16 -p udp -m udp --dport 443 -j REDIRECT --to-ports 8443\n"
+    for each in range(60)
+)
+NAT = f"*nat\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n{REDIRECTS}COMMIT\n"
+JUMP = "-m addrtype --dst-type LOCAL -j DOCKER"
+
+
+@pytest.fixture(params=list(Backend), ids=lambda backend: backend.value)
+def firewall(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Firewall]:
+    with Namespace() as namespace:
+        yield Firewall(namespace, tmp_path, request.param)
+
+
+def send() -> None:
+    """A packet from an address of one of the trees, which no rule of REDIRECTS matches."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.bind(("10.7.0.1", 0))
+        sender.sendto(b"", ("10.7.0.1", 8080))
+
+
+@pytest.mark.needs_kernel
+def test_packets_reach_a_jump_that_is_appended_behind_the_trees(firewall: Firewall) -> None:
+    firewall.namespace.run(["ip", "address", "add", "10.7.0.1/32", "dev", "lo"])
+    firewall.namespace.run(["ip", "link", "set", "lo", "up"])
+    firewall.apply(firewall.file(NAT), "--leave", "docker")
+    assert " -g ht" in firewall.save()
+    firewall.iptables("-t", "nat", "-N", "DOCKER")
+    firewall.iptables("-t", "nat", "-A", "OUTPUT", *JUMP.split())
+    firewall.namespace.call(send)
+    assert f"[1:28] -A OUTPUT {JUMP}" in firewall.save(counters=True)
+    firewall.hitables("status")
+    # The jump stays last, also behind rules that are new.
+    more = "-A OUTPUT -d 192.0.2.1 -p udp -m udp --dport 53 -j REDIRECT --to-ports 5353\n"
+    firewall.apply(firewall.file(NAT.replace("COMMIT", f"{more}COMMIT")), "--leave", "docker")
+    assert firewall.iptables("-t", "nat", "-S", "OUTPUT").splitlines()[-1] == f"-A OUTPUT {JUMP}"
+    held = plain(firewall.save())
+    firewall.hitables("status", "--repair")
+    assert plain(firewall.save()) == held
+
+
+@pytest.mark.needs_kernel
+def test_a_jump_behind_all_rules_stays_there_and_leaves_the_chain_its_tree(firewall: Firewall) -> None:
+    rules = "".join(
+        f"-A INPUT -s 10.{each}.0.0/16 -p tcp -m tcp --dport {each + 1} -j DROP\n" for each in range(60)
+    )
+    text = f"*filter\n:INPUT ACCEPT [0:0]\n{rules}COMMIT\n"
+    firewall.iptables("-N", "f2b-a")
+    firewall.iptables("-A", "INPUT", "-j", "f2b-a")
+    for _ in range(2):
+        firewall.apply(firewall.file(text), "--leave", "fail2ban")
+        firewall.iptables("-D", "INPUT", "-j", "f2b-a")
+        firewall.iptables("-A", "INPUT", "-j", "f2b-a")
+    firewall.hitables("status")
+    changed = text.replace("COMMIT", "-A INPUT -s 192.0.2.1 -j DROP\nCOMMIT")
+    firewall.apply(firewall.file(changed), "--leave", "fail2ban")
+    chain = firewall.iptables("-S", "INPUT").splitlines()[1:]
+    assert chain[-1] == "-A INPUT -j f2b-a" and len(chain) < 10
+
+
+@pytest.mark.parametrize("backend", ["any", "legacy", "nft"])
+@pytest.mark.parametrize("equivalence", ["full", "verdict"])
+def test_the_proof_knows_of_jumps_that_will_be_appended(backend: str, equivalence: str) -> None:
+    exempt = "-A OUTPUT -s 192.0.2.7/32 -j ACCEPT\n"  # as the policy does, but docker gets no such packet
+    text = NAT.replace("COMMIT", f"{exempt}COMMIT")
+    output = hitables.compile(text, backend=backend, equivalence=equivalence, leave="docker")
+    assert output.proved and not output.faults
+    assert " -s 192.0.2.7/32 -j ACCEPT" in output.text
+    (report,) = (report for report in output.reports if report.chain == "OUTPUT")
+    assert report.why == "" and report.read_after < 30
+    chain = re.findall("^-A OUTPUT .*", output.text, flags=re.MULTILINE)
+    assert not any(" -g " in rule for rule in chain)
+
+
+@pytest.mark.injects_fault
+def test_a_tree_that_keeps_packets_from_appended_jumps_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables.TableCompiler, "is_open", lambda *chain: False)
+    output = compile_text(NAT, Options(leave=("DOCKER",)))
+    assert [fault.chain for fault in output.faults] == ["OUTPUT"]
+    assert "the rules of chain DOCKER" in output.faults[0].detail
+
+
+@pytest.mark.parametrize("jump", ["", "-A INPUT -j ufw-before-input\n"])
+def test_trees_of_a_chain_to_which_ufw_may_append_are_called(jump: str) -> None:
+    """It appends its jumps if it finds none."""
+    rules = (
+        NAT[NAT.index("-A") :].replace("-A OUTPUT", "-A INPUT").replace("REDIRECT --to-ports 8443", "DROP")
+    )
+    text = f"*filter\n:INPUT ACCEPT [0:0]\n:ufw-before-input - [0:0]\n{jump}{rules}"
+    output = hitables.compile(text, leave="ufw")
+    assert bool(re.search("^-A INPUT .* -g ht", output.text, flags=re.MULTILINE)) == bool(jump)
+    assert " -g ht" in output.text
