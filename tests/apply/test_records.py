@@ -87,7 +87,7 @@ def test_json_of_another_shape_is_called_damaged(store: Store, name: str) -> Non
     assert errors > len(damaged) / 2
 
 
-@pytest.mark.parametrize("command", ["status", "history", "rollback", "source"])
+@pytest.mark.parametrize("command", ["status", "rollback"])
 def test_a_folder_that_may_not_be_entered_is_not_called_missing(command: str) -> None:
     with public_folder() as public:
         closed = public / "closed"
