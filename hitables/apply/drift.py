@@ -69,6 +69,28 @@ def moved_jumps(present: Tables, half: Half, patterns: Sequence[str]) -> Iterato
                         )
 
 
+def cut_off_jumps(present: Tables, half: Half, patterns: Sequence[str]) -> Iterator[str]:
+    """The new jumps to chains of others behind a tree from which packets do not come back, as messages.
+
+    Where a program is known to append jumps (ir.foreign.appended), trees let packets come back.
+    """
+    for table, recorded in half.tables.items():
+        generated = half.generated.get(table, ())
+        for name, chain in recorded.items():
+            now = present.get(table, {}).get(name)
+            if now is None or is_foreign(name, patterns) or _own(now, patterns) != _own(chain, patterns):
+                continue
+            own = (rule for rule in chain.rules if not is_foreign(rule.enters, patterns))
+            gotos = [at for at, rule in enumerate(own) if rule.goes and rule.enters in generated]
+            then = _places(chain, patterns)
+            for body, places in _places(now, patterns).items():
+                if gotos and body not in then and max(places) > gotos[0]:
+                    yield (
+                        f"table {table}, chain {name}: '{body}' was added behind a tree, from which packets "
+                        "do not come back to it; hitables apply of the file puts that right"
+                    )
+
+
 def _own(chain: TextChain, patterns: Sequence[str]) -> int:
     return sum(not is_foreign(rule.enters, patterns) for rule in chain.rules)
 

@@ -9,6 +9,7 @@ rules, confirmed, or with the old ones.
 from __future__ import annotations
 
 import enum
+import itertools
 import os
 import subprocess
 import tempfile
@@ -34,7 +35,7 @@ from . import guard as guards
 from . import lockout, texts
 from .confirm import duty, undo
 from .counts import keyed, of_source, recognised
-from .drift import as_named, differences, holds, moved_jumps
+from .drift import as_named, cut_off_jumps, differences, holds, moved_jumps
 from .in_force import InForce, confirm_record, in_force, own_places
 from .kernel import Kernel
 from .load import Change, perform
@@ -209,7 +210,10 @@ def _is_confirmed(request: Request, state: State, store: Store) -> bool:
         if kernel.backend.value != record.backend:
             return False
         present, half = find(kernel, patterns).tables, record.halves[family]
-        if not holds(present, half, patterns) or any(moved_jumps(present, half, patterns)):
+        strange = itertools.chain(
+            moved_jumps(present, half, patterns), cut_off_jumps(present, half, patterns)
+        )
+        if not holds(present, half, patterns) or any(strange):
             return False
     return True
 

@@ -25,7 +25,7 @@ from ..verify.question import Question
 from . import guard, texts
 from .boot_files import boot_notes
 from .confirm import bring_back
-from .drift import differences, moved_jumps
+from .drift import cut_off_jumps, differences, moved_jumps
 from .hooks import others
 from .in_force import InForce, in_force, number_in_force
 from .kernel import Kernel
@@ -172,6 +172,7 @@ def _compare(
     compared.differing = [
         *differences(found.tables, half, record.leave),
         *moved_jumps(found.tables, half, record.leave),
+        *cut_off_jumps(found.tables, half, record.leave),
     ]
     if not compared.differing:
         return compared

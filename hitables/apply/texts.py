@@ -51,6 +51,12 @@ class TextRule:
         """The chain or target that the rule ends with, if it has no options behind; else ""."""
         return _entered(self.body)
 
+    @property
+    def goes(self) -> bool:
+        """Whether packets do not come back from what it enters (-g)."""
+        call = _CALL.fullmatch(self.body)
+        return call is not None and call[1] == "g"
+
     def with_names(self, names: Mapping[str, str]) -> TextRule:
         """The rule with the chain that it enters renamed by *names*."""
         new = names.get(self.enters)

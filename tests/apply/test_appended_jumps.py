@@ -80,6 +80,21 @@ def test_a_jump_behind_all_rules_stays_there_and_leaves_the_chain_its_tree(firew
     assert chain[-1] == "-A INPUT -j f2b-a" and len(chain) < 10
 
 
+@pytest.mark.needs_kernel
+def test_a_jump_that_an_unknown_program_appends_is_told_and_applied_rules_let_packets_reach_it(
+    firewall: Firewall,
+) -> None:
+    text = f"*filter\n{NAT[NAT.index(':OUTPUT') :].replace('REDIRECT --to-ports 8443', 'DROP')}"
+    firewall.apply(firewall.file(text), "--leave", "mine-*")
+    firewall.iptables("-N", "mine-a")
+    firewall.iptables("-A", "OUTPUT", "-j", "mine-a")
+    shown = firewall.hitables("status", status=1).stdout
+    assert "chain OUTPUT: '-j mine-a' was added behind a tree" in shown
+    firewall.apply(firewall.file(text), "--leave", "mine-*")
+    assert len(firewall.iptables("-S", "OUTPUT").splitlines()) == 3
+    firewall.hitables("status")
+
+
 @pytest.mark.parametrize("backend", ["any", "legacy", "nft"])
 @pytest.mark.parametrize("equivalence", ["full", "verdict"])
 def test_the_proof_knows_of_jumps_that_will_be_appended(backend: str, equivalence: str) -> None:
