@@ -38,6 +38,10 @@ PRESETS: dict[str, tuple[str, ...]] = {
         *("INPUT_ZONES*", "FORWARD_*ZONES*", "PREROUTING_ZONES*", "POSTROUTING_ZONES*"),
         *("INPUT_POLICIES*", "FORWARD_POLICIES*", "OUTPUT_POLICIES*"),
         *("PREROUTING_POLICIES*", "POSTROUTING_POLICIES*"),
+        # From 2.5 on in place of these.  Chains whose names would be longer than 28 letters have random ones;
+        # they are entered from these, and so left, too.
+        *("INPUT_dispatch", "FORWARD_dispatch", "OUTPUT_dispatch"),
+        *("PREROUTING_dispatch", "POSTROUTING_dispatch"),
         *("INPUT_direct", "FORWARD_direct", "OUTPUT_direct", "PREROUTING_direct", "POSTROUTING_direct"),
         *("INPUT_dnat", "FORWARD_dnat", "OUTPUT_dnat"),
     ),

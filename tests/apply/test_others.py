@@ -191,7 +191,8 @@ def test_every_preset_is_named_where_the_option_is_explained(page: str) -> None:
 
 
 # What firewalld 2.3 makes with FirewallBackend=iptables, for one zone; StrictForwardPorts=yes adds *_dnat, and
-# versions before 2.0 have _pre and _post behind *_POLICIES.
+# versions before 2.0 have _pre and _post behind *_POLICIES.  Version 2.5 has *_dispatch in their place; what these
+# enter has a random name if its own is longer than 28 letters.
 FIREWALLD = (
     "*filter\n-A INPUT -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n-A INPUT -j INPUT_dnat\n"
     "-A INPUT -j INPUT_direct\n-A INPUT -j INPUT_POLICIES\n"
@@ -201,11 +202,31 @@ FIREWALLD = (
     "-A OUTPUT_POLICIES -j OUT_public\n-A OUT_public -j OUT_public_post\nCOMMIT\n"
     "*nat\n-A PREROUTING -j PREROUTING_POLICIES\n-A POSTROUTING -j POSTROUTING_POLICIES\nCOMMIT\n"
 )
+FIREWALLD_2_5 = (
+    "*filter\n-A INPUT -j INPUT_dispatch\n-A FORWARD -j FORWARD_dispatch\n-A OUTPUT -j OUTPUT_dispatch\n"
+    "-A INPUT_dispatch -j IN_public_to_HOST\n-A FORWARD_dispatch -j FWD_public_dispatch_stage2\n"
+    "-A FWD_public_dispatch_stage2 -j FWD_public_to_public\n-A OUTPUT_dispatch -j OUT_HOST_to_public\nCOMMIT\n"
+    "*nat\n-A PREROUTING -j PREROUTING_dispatch\n-A PREROUTING_dispatch -j PRE_public_dispatch\n"
+    "-A POSTROUTING -j POSTROUTING_dispatch\n-A POSTROUTING_dispatch -j POST_public_dispatch_stage2\nCOMMIT\n"
+)
 
 
-def test_the_preset_of_firewalld_has_every_chain_of_its_iptables_backend() -> None:
-    made = set(re.findall(r"-j (\S+)", FIREWALLD)) - {"ACCEPT"}
-    assert {name for name in made if not is_foreign(name, patterns_of(["firewalld"]))} == set()
+@pytest.mark.parametrize("made", [FIREWALLD, FIREWALLD_2_5], ids=["2.3", "2.5"])
+def test_the_preset_of_firewalld_has_every_chain_of_its_iptables_backend(made: str) -> None:
+    entered = set(re.findall(r"-j (\S+)", made)) - {"ACCEPT"}
+    assert {name for name in entered if not is_foreign(name, patterns_of(["firewalld"]))} == set()
+
+
+def test_chains_of_firewalld_with_random_names_stay_because_its_dispatch_enters_them() -> None:
+    kernel = (
+        "*filter\n:INPUT ACCEPT [0:0]\n:INPUT_dispatch - [0:0]\n:n8bJmfvLU3BspRKw42dKCYsjuOw8 - [0:0]\n"
+        "-A INPUT -j INPUT_dispatch\n-A INPUT_dispatch -j n8bJmfvLU3BspRKw42dKCYsjuOw8\nCOMMIT\n"
+    )
+    patterns = patterns_of(["firewalld"])
+    wanted = "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -p icmp -j DROP\nCOMMIT\n"
+    result = merge(parse(wanted), parse(kernel), lambda name: is_foreign(name, patterns))
+    assert result.tables["filter"]["INPUT"].bodies == ["-j INPUT_dispatch", "-p icmp -j DROP"]
+    assert result.left["filter"] == {"INPUT_dispatch", "n8bJmfvLU3BspRKw42dKCYsjuOw8"}
 
 
 # What the bound on table filter relies on.
