@@ -13,6 +13,7 @@ hold; they are named in a refusal, and in a caution where a packet passes only s
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
 import re
@@ -181,8 +182,8 @@ def session_of(environment: Mapping[str, str]) -> Session | None:
         arrived = Ends(_address(client), int(client_port), _address(server), int(server_port))
     except ValueError:
         raise InvalidOption(
-            f"SSH_CONNECTION={connection!r} is not CLIENT PORT SERVER PORT; unset it if "
-            "this is no SSH session"
+            f"SSH_CONNECTION={connection!r} is not CLIENT PORT SERVER PORT; set it to nothing "
+            "(SSH_CONNECTION=) if this is no SSH session"
         ) from None
     sent = as_sent(arrived)
     interface = client.partition("%")[2] or _interface(sent.client, arrived.server)
@@ -190,26 +191,44 @@ def session_of(environment: Mapping[str, str]) -> Session | None:
 
 
 def ssh_connection(environment: Mapping[str, str]) -> str:
-    """SSH_CONNECTION in *environment*, or "".
+    """SSH_CONNECTION in *environment*, or "".  Where it is empty, the user says that there is no session.
 
-    sudo and doas take it away; then it is that of the nearest process above this one that has it.
+    sudo, doas and `su -` take it away; then it is that of the nearest process above this one that has it.
+    A process that was left to init has left the session that started it, too, as a server of tmux has.
     """
-    connection = environment.get("SSH_CONNECTION", "")
-    if connection or not environment.keys() & {"SUDO_USER", "DOAS_USER"}:
-        return connection
+    if "SSH_CONNECTION" in environment:
+        return environment["SSH_CONNECTION"]
     process = os.getppid()
-    while process > 1:
-        try:
+    with contextlib.suppress(OSError):
+        while process > 1:
             variables = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
-            status = Path(f"/proc/{process}/stat").read_text(errors="replace")
-        except OSError:
-            break
-        for variable in variables:
-            name, _, value = variable.partition(b"=")
-            if name == b"SSH_CONNECTION" and value:
-                return value.decode("ascii", "replace")
-        process = int(status.rpartition(")")[2].split()[1])  # its parent
+            parent, session = _parent_and_session(process)
+            if parent == 1 and session != _parent_and_session(1)[1]:
+                break
+            for variable in variables:
+                name, _, value = variable.partition(b"=")
+                if name == b"SSH_CONNECTION":
+                    return value.decode("ascii", "replace")
+            process = parent
     return ""
+
+
+def _parent_and_session(process: int) -> tuple[int, int]:
+    """The parent of *process*, and its session, which setsid begins."""
+    stat = Path(f"/proc/{process}/stat").read_text(errors="replace")
+    _, parent, _, session, *_ = stat.rpartition(")")[2].split()
+    return int(parent), int(session)
+
+
+def may_be_remote(environment: Mapping[str, str]) -> bool:
+    """Whether this is a terminal other than a console, and *environment* does not deny a session.
+
+    run0 and machinectl let init start the commands of a session, so `ssh_connection` does not find it.
+    """
+    try:
+        return "SSH_CONNECTION" not in environment and os.ttyname(0).startswith("/dev/pts/")
+    except OSError:
+        return False
 
 
 def _address(text: str) -> str:

@@ -151,6 +151,10 @@ def _applied(request: Request, report: Report, session: lockout.Session | None) 
         for warning in flushers():
             report.tell(warning)
         report.differ(ready, in_force(store, state.confirmed) if state.confirmed else None)
+        if session is None and lockout.may_be_remote(os.environ):
+            report.tell(
+                "no SSH session is known here (SSH_CONNECTION), so it is not checked that these rules keep it"
+            )
         _check_lockout(request, ready, session, report)
         if request.dry_run:
             return Result.WOULD_CHANGE

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import subprocess
 import sys
 from collections.abc import Iterator
 from ipaddress import ip_address
@@ -54,14 +57,57 @@ def test_a_link_local_session_comes_in_by_the_interface_of_its_zone(firewall: Fi
     assert "dport=22 in=e1" in error
 
 
-def test_the_session_of_who_called_sudo_is_known(firewall: Firewall) -> None:
-    """sudo takes SSH_CONNECTION away; the shell above it still has it."""
+ONE = pytest.mark.parametrize("firewall", [Backend.NFT], ids=["nft"], indirect=True)
+
+
+def dry_run(firewall: Firewall) -> str:
+    """A command of the shell that says how it ended: 2 where the session would be locked out, else 1."""
     path = firewall.file(office(more="-A INPUT -p tcp -m tcp --dport 22 -j DROP\n"))
-    apply = f"{HITABLES} apply {path} --backend {firewall.backend.value} --state {firewall.state} --dry-run"
-    for user, status in (("SUDO_USER", 2), ("DOAS_USER", 2), ("USER", 1)):
-        script = f"env -u SSH_CONNECTION {user}=joe {apply}; echo status $?"
-        shell = ["env", "SSH_CONNECTION=10.3.0.1 40000 127.0.0.1 22", "sh", "-c", script]
+    options = f"--backend {firewall.backend.value} --state {firewall.state} --dry-run"
+    return f"{HITABLES} apply {path} {options}; echo status $?"
+
+
+@ONE
+def test_the_session_of_the_shell_above_is_known(firewall: Firewall) -> None:
+    """sudo, doas and `su -` take SSH_CONNECTION away, the last one without a variable that tells.
+
+    One that is empty says that there is no session.
+    """
+    for taken, status in (("-u SSH_CONNECTION", 2), ("SSH_CONNECTION=", 1)):
+        script = f"exec env {taken} sh -c '{dry_run(firewall)}'"
+        shell = ["env", "SSH_CONNECTION=10.3.0.1 40000 127.0.0.1 22", "sh", "-c", f"({script})"]
         assert f"status {status}\n" in firewall.namespace.run(shell)
+
+
+NEW_PIDS = ["unshare", "--pid", "--fork", "--mount-proc"]
+
+
+@ONE
+def test_the_session_that_started_what_is_left_to_init_is_over_for_it(firewall: Firewall) -> None:
+    """A server of tmux, for instance, or a daemon: setsid began a session of its own."""
+    for begin, status in (("setsid", 1), ("env", 2)):
+        script = f"{begin} sh -c 'unset SSH_CONNECTION; {dry_run(firewall)}'; true"
+        with_init = ["env", f"SSH_CONNECTION={SSH['SSH_CONNECTION']}", *NEW_PIDS, "sh", "-c", script]
+        assert f"status {status}\n" in firewall.namespace.run(with_init)
+
+
+def at_terminal(script: str) -> str:
+    """What a shell prints that has no process above it, and a terminal."""
+    terminal, end = pty.openpty()
+    command = [*NEW_PIDS, "env", "-u", "SSH_CONNECTION", "sh", "-c", script]
+    done = subprocess.run(command, stdin=end, capture_output=True, text=True, check=False)
+    os.close(terminal)
+    os.close(end)
+    return done.stdout + done.stderr
+
+
+@ONE
+def test_at_a_terminal_it_is_said_that_no_session_is_known(firewall: Firewall) -> None:
+    said = firewall.namespace.call(at_terminal, dry_run(firewall))
+    assert "no SSH session is known here" in said and "status 1\n" in said
+    assert "no SSH" not in firewall.namespace.call(
+        at_terminal, f"export SSH_CONNECTION=; {dry_run(firewall)}"
+    )
 
 
 def test_rules_that_let_no_new_session_in_are_refused(firewall: Firewall) -> None:
