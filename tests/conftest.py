@@ -82,9 +82,7 @@ def pytest_configure(config: pytest.Config) -> None:
             os.environ.pop(name, None)
         small_namespace.begin()
         config.add_cleanup(small_namespace.end)
-    os.environ["SSH_CONNECTION"] = (
-        ""  # who runs the tests over SSH has a session, and rules of tests end none
-    )
+    os.environ["SSH_CONNECTION"] = ""  # no rules of tests end the session of who runs them
     # The lock of iptables-legacy is one for the machine, whatever the namespace; who finds it held fails.
     locks = tempfile.TemporaryDirectory(prefix="hitables-tests-")
     config.add_cleanup(locks.cleanup)

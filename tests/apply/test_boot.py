@@ -102,6 +102,11 @@ class Disk:
             assert how == "refused"
             self.write(name, path.read_text().replace("COMMIT", "-A INPUT -j SOMETHING_NEW\nCOMMIT", 1))
 
+    def find_first(self, tools: Path) -> None:
+        """Let the script take the tools of this folder before others."""
+        load = self.boot / "load"
+        load.write_text(re.sub("^PATH=", f"PATH={tools}:", load.read_text(), flags=re.MULTILINE))
+
     @property
     def log(self) -> str:
         return (self.folder / "state" / "log").read_text()
@@ -228,12 +233,27 @@ def test_rules_that_fail_half_way_are_taken_back(disk: Disk, booted: Firewall) -
         shim = tools / name
         shim.write_text(SHIM.format(real=real, text=disk.folder / f"{family}.text", tool=shutil.which(name)))
         shim.chmod(0o755)
-    load = disk.boot / "load"
-    load.write_text(re.sub("^PATH=", f"PATH={tools}:", load.read_text(), flags=re.MULTILINE))
+    disk.find_first(tools)
     messages = start(booted, disk, status=1)
     assert "IPv4: the compiled rules are refused: no memory" in messages
     assert "IPv6: the last rules are refused: no memory" in messages
     assert_closed_but_for_ssh(booted)
+
+
+def test_a_boot_loads_the_rules_where_a_scratch_namespace_takes_none(disk: Disk, booted: Firewall) -> None:
+    """As with the profile unshare-userns-restrict of AppArmor: what unshare starts has no capabilities."""
+    tools = disk.folder / "tools"
+    tools.mkdir()
+    powerless = f'exec {shutil.which("unshare")} -n setpriv --bounding-set=-all --inh-caps=-all "$@"'
+    (tools / "unshare").write_text(f"#!/bin/sh\nshift\n{powerless}\n")
+    (tools / "unshare").chmod(0o755)
+    disk.find_first(tools)
+    messages = start(booted, disk)
+    assert messages.count("no scratch namespace takes rules, so they are loaded without a trial: ip") == 1
+    assert "refused" not in messages
+    for family in Family:
+        assert plain(booted.save(family)) == disk.machine.held["compiled", family]
+    assert booted.namespace.call(execute, ["/bin/sh", str(disk.boot / "load"), "--try"])[0] == 1
 
 
 @pytest.mark.parametrize("function", ["can_try", "set_of", "climb", "try", "text_of"])
