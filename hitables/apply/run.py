@@ -31,8 +31,8 @@ from ..ir.program import Program
 from ..kernel.checked_save import also_present
 from ..parse.iptables import read
 from ..version import __version__
+from . import docker_raw, lockout, texts
 from . import guard as guards
-from . import lockout, texts
 from .confirm import duty, undo
 from .counts import keyed, of_source, recognised
 from .drift import as_named, cut_off_jumps, differences, holds, moved_jumps
@@ -148,6 +148,7 @@ def _applied(request: Request, report: Report, session: lockout.Session | None) 
             return Result.NOTHING
         for each in ready:
             _tell_of_presets(each, patterns_of(request.leave), report)
+            _tell_of_docker(each, report)
         for warning in flushers():
             report.tell(warning)
         report.differ(ready, in_force(store, state.confirmed) if state.confirmed else None)
@@ -273,6 +274,14 @@ def _tell_of_presets(ready: Ready, patterns: Sequence[str], report: Report) -> N
             f"warning: the kernel has chains of {preset}, which these rules replace; "
             f"--leave {preset} keeps them"
         )
+
+
+def _tell_of_docker(ready: Ready, report: Report) -> None:
+    rules = docker_raw.removed(ready.found.program, ready.prepared.source)
+    if rules:
+        file = ready.prepared.file
+        remedy = f"leave table raw out of {file}, and it stays as it is"
+        report.tell(docker_raw.warning(rules, file, remedy))
 
 
 def _confirmed_half(state: State, store: Store, family: Family) -> Half | None:

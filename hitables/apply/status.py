@@ -22,7 +22,7 @@ from ..ir.program import Program
 from ..reader import read
 from ..verify.diff import Changes, changes
 from ..verify.question import Question
-from . import guard, texts
+from . import docker_raw, guard, texts
 from .boot_files import boot_notes
 from .confirm import bring_back
 from .drift import cut_off_jumps, differences, moved_jumps
@@ -57,6 +57,7 @@ class Compared:
     names      of the two rule sets that *changes* compares
     programs   presets of --leave whose chains differ: these programs have changed them
     leaves     whether chains are left to others, and not compared
+    of_docker  rules of docker in table raw that the rule set lacks
     """
 
     family: Family
@@ -69,6 +70,7 @@ class Compared:
     names: tuple[str, str] = ("", "")
     programs: list[str] = field(default_factory=list)
     leaves: bool = False
+    of_docker: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -132,6 +134,11 @@ def compare(
                 f"rule set; hitables apply {half.file} --leave {program} leaves them to {program}"
                 for program in compared.programs
             )
+            if compared.of_docker:
+                remedy = (
+                    "to keep them, apply a file without table raw with a new state directory (--state DIR)"
+                )
+                result.notes.append(docker_raw.warning(compared.of_docker, "--repair", remedy))
             level = Level.TROUBLE if compared.trouble else Level.DRIFT if compared.differing else Level.SAME
             result.level = max(result.level, level)
     if result.level is not Level.SAME:
@@ -181,6 +188,7 @@ def _compare(
     try:
         before = with_others(half, found, record, family)
         after = _with_tables(found.program, before)
+        compared.of_docker = docker_raw.removed(after, before)
         question = Question(
             (Backend(record.backend),),
             Malformed.STRICTER,
