@@ -229,6 +229,23 @@ def test_chains_of_firewalld_with_random_names_stay_because_its_dispatch_enters_
     assert result.left["filter"] == {"INPUT_dispatch", "n8bJmfvLU3BspRKw42dKCYsjuOw8"}
 
 
+@pytest.mark.parametrize("bridge", ["docker0", "br-dae8ec04885c"])
+def test_the_rules_of_the_page_let_containers_through_where_docker_uses_nftables(bridge: str) -> None:
+    page = (Path(__file__).parents[2] / "docs/faq.md").read_text()
+    section = page[page.index("## Does it work beside docker") : page.index("## Beside fail2ban")]
+    accepts = re.findall(r"^-A FORWARD .* -j ACCEPT\n", section, flags=re.MULTILINE)
+    text = f"*filter\n:FORWARD DROP [0:0]\n{''.join(accepts)}COMMIT\n"
+    out, into = f"in={bridge} out=eth0", f"in=eth0 out={bridge}"
+    for packet, verdict in (
+        (f"{out} state=NEW", "ACCEPT"),
+        (f"{into} state=ESTABLISHED", "ACCEPT"),
+        (f"{into} state=NEW+DNAT", "ACCEPT"),
+        (f"{into} state=NEW", "DROP"),
+    ):
+        ends = "src=192.0.2.1 dst=192.0.2.2 proto=tcp sport=999 dport=80"
+        assert hitables.trace(text, f"chain=FORWARD {packet} {ends}").verdict == verdict, packet
+
+
 # What the bound on table filter relies on.
 
 REWRITING = (
