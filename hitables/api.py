@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack
@@ -394,10 +393,9 @@ def trace(
             raise InvalidOption(f"a table and a chain are names, not {word!r}")
     told: tuple[str, str] | None = None
     if isinstance(packet, str):
-        parsed = read_packet(packet, program.family)
+        parsed = read_packet(packet, program.family, table or "filter")
         answer_surely(parsed.answers, program)
-        # A packet that names no table may be sent to any.
-        told = parsed.table if re.search(r"\btable=", packet) else table or parsed.table, parsed.chain
+        told = parsed.table, parsed.chain
         packet, table, chain = parsed.packet, table or parsed.table, chain or parsed.chain
     if not isinstance(packet, Packet):
         raise InvalidOption(f"a packet is a text or a Packet, not {type(packet).__name__}")

@@ -75,7 +75,7 @@ def trace(
     from ..ir.packet_log import is_log_line, read_log_line
     from ..ir.packet_text import read_packet
     from ..ir.sure_answers import answer_surely
-    from ..ir.unasked import impossible, unasked
+    from ..ir.unasked import impossible, impossible_state, unasked
     from ..report import trace as report
 
     program = read_program(file, family)
@@ -92,6 +92,8 @@ def trace(
         click.echo(f"hitables: no match of table {spelled.table} asks for {word}", err=True)
     for word in impossible(spelled):
         click.echo(f"hitables: packets of {spelled.chain} have no {word}=", err=True)
+    if why := impossible_state(spelled):
+        click.echo(f"hitables: {why}", err=True)
     answer_surely(spelled.answers, program)
     unknown = report.open_conditions(walk, spelled.answers)
     if is_json(form, as_json):

@@ -59,10 +59,10 @@ from .terminal import (
         "--ctstate",
         "state",
         metavar="STATES",
-        default="NEW",
-        show_default=True,
-        help="Packets of connections in these states (NEW,ESTABLISHED), or any. NEW alone means, of tcp, the "
-        "first packet: SYN without ACK, RST and FIN.",
+        default="",
+        help="Packets of connections in these states (NEW,ESTABLISHED), or any. By default first packets of "
+        "connections: they are NEW, but in table raw INVALID, and of tcp have SYN without ACK, RST and FIN; "
+        "NEW alone means the same.",
     ),
 )
 @section(
@@ -145,6 +145,7 @@ def reach(
         iif=iif,
         oif=oif,
         state=state,
+        table=table,
     )
     asked = chains or tuple(chain.name for chain in program.table(table).chains if chain.policy is not None)
     question = Question(

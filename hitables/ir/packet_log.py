@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass
 
 from ..errors import ParseError
+from .connection_states import first_state
 from .fields import Family
 from .headers import FIELD_BYTES
 from .packet_text import ANSWER_WORDS, FLAGS, NAMES, show_numbers
@@ -72,9 +73,9 @@ def read_log_line(text: str, family: Family) -> LogLine:
         words["mac"] = ":".join(mac[6:12])
     words |= {"src": values["SRC"], "dst": values["DST"]}
     words |= _transport(values, header, family, assumed)
-    words["state"] = "NEW"
+    words["state"] = first_state(own.get("table", "filter"), words.get("in") == "lo")
     if "state" not in own:
-        assumed.append("state=NEW; a log line does not say it")
+        assumed.append(f"state={words['state']}; a log line does not say it")
     numbers = _numbers(values, logged, family)
     told = show_numbers(numbers)  # before *answers*: those win
     text = " ".join([*(f"{name}={value}" for name, value in (words | own).items()), *told, *answers])

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from ..errors import ParseError
+from .connection_states import LOOPBACK, first_state
 from .fact import NAMED_NUMBERS, ordinary
 from .fields import (
     DCCP,
@@ -250,12 +251,12 @@ class _Word:
         )
 
 
-def read_packet(text: str, family: Family) -> Spelled:
+def read_packet(text: str, family: Family, table: str = "filter") -> Spelled:
     """Read a packet from text; ParseError lists the words that are wrong, and those that are missing.
 
     chain, src, dst and proto are required, and the fields of a packet of that protocol.  These words have
-    defaults: table (filter), in and out (none), mac (none), state (NEW), frag (none), bytes of layer 4 (64),
-    flags (SYN for a NEW packet, else ACK).
+    defaults: table (*table*), in and out (none), mac (none), state (of a first packet there: NEW, in raw
+    INVALID), frag (none), bytes of layer 4 (64), flags (SYN for a NEW packet and a first one, else ACK).
     """
     mistakes: list[ParseError] = []
     words = _words(text, mistakes)
@@ -273,14 +274,15 @@ def read_packet(text: str, family: Family) -> Spelled:
                 known[word.name] = word
         except ParseError as error:
             mistakes.append(error)
+    named, chain = known.get("table"), known.get("chain")
+    table = named.value if named else table
     reader = _Reader(known, family, text, mistakes)
-    fields = reader.fields()
-    table, chain = known.get("table"), known.get("chain")
+    fields = reader.fields(table)
     if chain is None:
         mistakes.append(_missing("chain", "say which chain the packet enters, as in chain=FORWARD", text))
     if mistakes or chain is None:
         raise ParseError.of_all(mistakes)
-    return Spelled(table.value if table else "filter", chain.value, answers.given_by(fields()), answers)
+    return Spelled(table, chain.value, answers.given_by(fields()), answers)
 
 
 def _words(text: str, mistakes: list[ParseError]) -> list[_Word]:
@@ -336,16 +338,18 @@ class _Reader:
     def choice(self, name: str, meanings: Mapping[str, T], default: T) -> T:
         return self.value(name, lambda word: _choose(word, word.value, meanings), default)
 
-    def fields(self) -> Callable[[], Packet]:
-        """Read the words; the function makes the packet, if there were no mistakes."""
+    def fields(self, table: str) -> Callable[[], Packet]:
+        """Read the words of a packet of *table*; the function makes the packet, if there were no mistakes."""
         offset_one = self.choice("offset", {"1": True}, False)
         frag = self.choice("frag", FRAGMENTS, Fragment.LATER if offset_one else Fragment.WHOLE)
         cut_short = self.choice("headers", {"cut": True, "whole": False}, False)
         size = self.size()
         values = {Field.FRAG: int(frag)}
-        state = self.get("state", Field.STATE, STATES.index("NEW"))
+        iif = self.get("in", Field.IIF, 0)
+        first = STATES.index(first_state(table, iif == LOOPBACK))
+        state = self.get("state", Field.STATE, first)
         fields = {
-            Field.IIF: self.get("in", Field.IIF, 0), Field.OIF: self.get("out", Field.OIF, 0),
+            Field.IIF: iif, Field.OIF: self.get("out", Field.OIF, 0),
             Field.SRC: self.get("src", Field.SRC), Field.DST: self.get("dst", Field.DST),
             Field.PROTO: self.get("proto", Field.PROTO), Field.MAC: self.get("mac", Field.MAC),
             Field.SPORT: None, Field.DPORT: None,
@@ -359,8 +363,8 @@ class _Reader:
             fields[which] = self.port(name, which, proto)
         self.require(fields, cut_short, later, size)
         if proto == TCP and not later and size >= FIELD_BYTES[Field.FLAGS] and fields[Field.FLAGS] is None:
-            new = state == STATES.index("NEW")
-            fields[Field.FLAGS] = FLAGS["SYN"] if new else FLAGS["ACK"]
+            is_first = "state" not in self.words or state == STATES.index("NEW")
+            fields[Field.FLAGS] = FLAGS["SYN"] if is_first else FLAGS["ACK"]
         raw = {which: value for which in RAW if later and (value := fields.pop(which)) is not None}
         values |= {which: value for which, value in fields.items() if value is not None}
         packet = Packet(

@@ -7,7 +7,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Container, Iterable, Iterator
 
-from .fields import INTERFACES
+from .connection_states import LOOPBACK, why_no_state
+from .fields import INTERFACES, STATES, Field
 from .hooks import hook_box
 from .packet_text import Answers, Spelled
 from .program import Table
@@ -21,6 +22,14 @@ def impossible(spelled: Spelled) -> list[str]:
     return [
         word for word, field in named if spelled.packet.values.get(field) and field in box and 0 in box[field]
     ]
+
+
+def impossible_state(spelled: Spelled) -> str:
+    """Why no packet has the state of this one where it enters, with the word; "" if some do."""
+    values = spelled.packet.values
+    state = STATES[values[Field.STATE]]
+    why = why_no_state(spelled.table, values.get(Field.IIF) == LOOPBACK, state)
+    return why and f"state={state}: {why}"
 
 
 def unasked(answers: Answers, tables: Iterable[Table], logged: Container[str] = ()) -> list[str]:

@@ -2,7 +2,7 @@
 
     ADDRESS[:PORT]   192.0.2.7:ssh, 192.0.2.0/24, 192.0.2.1-192.0.2.9, :22, [2001:db8::7]:443, :1000-2000
     PROTOCOL         tcp, udp, 47, or several behind commas
-    STATE            NEW, ESTABLISHED ..., or any
+    STATE            NEW, ESTABLISHED ..., or any; left out: first packets of connections
 
 Every mistake is a ParseError that names the option.
 """
@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ..errors import ParseError
+from ..ir.connection_states import LOOPBACK, STATE_NAMES, first_state, states_of, why_no_state
 from ..ir.fields import PORT_PROTOCOLS, Family, Field
 from ..ir.intervals import Values
 from ..ir.packet_text import PROTOCOLS
@@ -22,7 +23,6 @@ from ..syntax import values
 
 Box = dict[Field, Values]
 
-STATES = ("NEW", "ESTABLISHED", "RELATED", "INVALID", "UNTRACKED")
 _BRACKETED = re.compile(r"\[([^\]]*)\](?::(.*))?")
 
 
@@ -34,11 +34,13 @@ def region(
     protocols: str = "",
     iif: str = "",
     oif: str = "",
-    state: str = "NEW",
+    state: str = "",
+    table: str = "filter",
 ) -> Box:
-    """The packets that all words describe; "" where a word is left out.
+    """The packets of *table* that all words describe; "" where a word is left out.
 
-    Of NEW packets, those of tcp have the flags of a first packet: SYN, and neither ACK, RST nor FIN.
+    Without a state, and of NEW packets, those of tcp have the flags of a first packet: SYN, and neither ACK,
+    RST nor FIN.  Of several states, those are left out that no packet of the table has.
     """
     box: Box = {}
     for option, text, address, port in (
@@ -66,11 +68,25 @@ def region(
     for option, text, interface in (("--in", iif, Field.IIF), ("--out", oif, Field.OIF)):
         if text:
             box[interface] = _read(option, text, partial(values.interface, text))
+    is_loopback = box.get(Field.IIF) == Values.only(LOOPBACK)
+    if not state or state.upper() == "NEW":
+        box[Field.FLAGS] = values.tcp_flags("SYN,ACK,RST,FIN", "SYN")
+    state = state or first_state(table, is_loopback)
     if state != "any":
-        box[Field.STATE] = _read("--ctstate", state, lambda: values.states(state, STATES))
-        if state.upper() == "NEW":
-            box[Field.FLAGS] = values.tcp_flags("SYN,ACK,RST,FIN", "SYN")
+        box[Field.STATE] = _states(state, table, is_loopback)
     return box
+
+
+def _states(text: str, table: str, is_loopback: bool) -> Values:
+    """The states that packets of *table* have, of those in *text*."""
+    asked = STATE_NAMES if text == "any" else text.split(",")
+    found = _read("--ctstate", text, lambda: values.states(",".join(asked), STATE_NAMES))
+    present = found.intersect(values.states(",".join(states_of(table, is_loopback)), STATE_NAMES))
+    if not present:
+        why = why_no_state(table, is_loopback, asked[0].upper())
+        hint = "leave it out to ask for first packets" + (", or say any" if table == "raw" else "")
+        raise _wrong("--ctstate", text, why, hint)
+    return present
 
 
 def _parted(text: str, family: Family) -> tuple[str, str]:

@@ -310,6 +310,21 @@ def test_words_of_a_question() -> None:
         region(Family.IPV4, protocols="tpc")
 
 
+def test_first_packets_of_table_raw_have_no_connection_yet(tmp_path: Path) -> None:
+    path = tmp_path / "raw.rules"
+    rule = "-A PREROUTING -m conntrack --ctstate NEW -j DROP"
+    path.write_text(f"*raw\n:PREROUTING ACCEPT [0:0]\n{rule}\nCOMMIT\n")
+    command = "reach", path, "--table", "raw"
+    first = run(*command).stdout
+    assert first.startswith("any protocol with flags SYN no-FIN no-RST no-ACK state INVALID:")
+    assert "ACCEPT by policy\n    all of them" in first
+    assert "no such packet passes" in run(*command, "--in", "lo", status=1).stdout
+    refused = run(*command, "--ctstate", "NEW", status=2)
+    assert "--ctstate NEW: packets of table raw have no connection yet" in refused.stderr
+    assert region(Family.IPV4, table="raw", state="NEW,INVALID")[Field.STATE] == Values.only(0)
+    assert Field.STATE not in region(Family.IPV4, table="raw", state="any")
+
+
 def test_any_port_of_a_bridge_is_told_as_such(tmp_path: Path) -> None:
     path = tmp_path / "bridge.rules"
     rule = "-A FORWARD -m physdev --physdev-in tapA --physdev-is-bridged -j ACCEPT"

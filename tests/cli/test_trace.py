@@ -1,0 +1,38 @@
+"""`hitables trace`: what it knows of a packet that its words do not say, and what it says of impossible words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.hitables_command import run
+
+PACKET = "chain=PREROUTING src=10.0.0.1 dst=10.0.0.2 proto=udp sport=1 dport=53"
+
+
+def rules_of(tmp_path: Path, table: str, rules: str) -> Path:
+    path = tmp_path / "x.rules"
+    chains = "".join(f":{chain} ACCEPT [0:0]\n" for chain in ("PREROUTING", "OUTPUT"))
+    path.write_text(f"*{table}\n{chains}{rules}COMMIT\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("words", "verdict", "told"),
+    [
+        ("", "ACCEPT", False),
+        ("in=lo", "DROP", False),
+        ("state=INVALID", "ACCEPT", False),
+        ("state=NEW", "DROP", True),
+        ("in=lo state=NEW", "DROP", False),
+    ],
+)
+def test_a_packet_of_table_raw_has_no_connection_yet(
+    words: str, verdict: str, told: bool, tmp_path: Path
+) -> None:
+    rules = rules_of(tmp_path, "raw", "-A PREROUTING -m conntrack --ctstate NEW -j DROP\n")
+    done = run("trace", rules, "--packet", f"{PACKET} table=raw {words}")
+    assert f"verdict: {verdict} " in done.stdout
+    assert ("state=NEW: packets of table raw have no connection yet" in done.stderr) == told
+    line = "IN=eth0 OUT= SRC=10.0.0.1 DST=10.0.0.2 LEN=60 PROTO=UDP SPT=1 DPT=53 chain=PREROUTING table=raw"
+    assert "state=INVALID; a log line" in run("trace", rules, "--packet", line).stdout

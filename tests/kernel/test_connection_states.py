@@ -1,0 +1,81 @@
+"""Facts of the kernel behind ir/connection_states.py: which states tables see."""
+
+from __future__ import annotations
+
+import re
+import socket
+
+import pytest
+from support.kernel_packets import packet
+
+from hitables.ir.connection_states import STATE_NAMES, states_of
+from hitables.ir.fields import UDP, Family
+from hitables.ir.packet import Backend, Packet
+from hitables.kernel import Namespace, load, save
+from hitables.kernel.experiment import Trial, furnish, prepare, send_trials
+
+pytestmark = pytest.mark.needs_kernel
+
+COUNTED = "".join(
+    f"-A {{0}} -m conntrack --ctstate {state} -m comment --comment {state}\n" for state in STATE_NAMES
+)
+LO = (
+    f"*raw\n{COUNTED.format('PREROUTING')}{COUNTED.format('OUTPUT')}-A OUTPUT -p udp --dport 99 -j CT --notrack\n"
+    "COMMIT\n*filter\n-A INPUT -p tcp --dport 7 -j REJECT --reject-with tcp-reset\n"
+    "-A INPUT -p udp -j DROP\nCOMMIT\n"
+)
+CLOSED, UNTRACKED_PORT = 7, 99
+
+
+def counted(text: str, chain: str) -> set[str]:
+    """The states that the rules of a chain have counted."""
+    rules = re.findall(rf"^\[([0-9]+):.*-A {chain} .*--comment (\w+)", text, re.MULTILINE)
+    return {state for count, state in rules if int(count)}
+
+
+def through(text: str, table: str, sent: list[Packet], backend: Backend) -> tuple[str, list[bool]]:
+    """The rules with their counters after the packets came to PREROUTING, and which packets passed."""
+    with Namespace() as namespace:
+        furnish(namespace, Family.IPV4, ["eth0", "eth1"])
+        load(text, Family.IPV4, backend, namespace)
+        prepare(namespace, table, "PREROUTING", [Trial(each) for each in sent], True)
+        results = send_trials(namespace)
+        assert all(each.arrived for each in results)
+        return save(Family.IPV4, backend, namespace, counters=True), [each.passed for each in results]
+
+
+@pytest.mark.parametrize("backend", Backend)
+def test_every_packet_of_table_raw_is_invalid(backend: Backend) -> None:
+    sent = [packet(Family.IPV4, UDP, "PREROUTING", state) for state in ("NEW", "ESTABLISHED")]
+    text, _ = through(f"*raw\n{COUNTED.format('PREROUTING')}COMMIT\n", "raw", sent, backend)
+    assert counted(text, "PREROUTING") == set(states_of("raw", False))
+
+
+def send_to_itself(port: int) -> None:
+    """In the helper process: a packet of TCP to the closed port, of UDP to another one."""
+    kind = socket.SOCK_STREAM if port == CLOSED else socket.SOCK_DGRAM
+    with socket.socket(socket.AF_INET, kind) as sender:
+        sender.settimeout(0.2)
+        if sender.connect_ex(("127.0.0.1", port)) == 0:
+            sender.send(b"x")
+
+
+@pytest.mark.parametrize("backend", Backend)
+@pytest.mark.parametrize(
+    ("port", "out", "back"),
+    [
+        (5000, {"INVALID"}, {"NEW"}),
+        (UNTRACKED_PORT, {"INVALID"}, {"UNTRACKED"}),
+        (CLOSED, {"INVALID", "RELATED"}, {"NEW", "RELATED"}),  # the reset of REJECT has a connection
+    ],
+)
+def test_packets_of_loopback_come_back_to_raw_as_they_left(
+    backend: Backend, port: int, out: set[str], back: set[str]
+) -> None:
+    with Namespace() as namespace:
+        namespace.run(["ip", "link", "set", "lo", "up"])
+        load(LO, Family.IPV4, backend, namespace)
+        namespace.call(send_to_itself, port)
+        text = save(Family.IPV4, backend, namespace, counters=True)
+    assert counted(text, "OUTPUT") == out and counted(text, "PREROUTING") == back
+    assert back <= set(states_of("raw", True))
