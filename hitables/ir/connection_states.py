@@ -1,8 +1,8 @@
 """The states of connections that packets have in each table.
 
 Connections are looked up behind table raw: there a packet is INVALID, whatever it is later.  A packet of lo
-comes in at PREROUTING as it left OUTPUT, and answers of REJECT and SYNPROXY go out with a connection
-(tests/kernel/test_connection_states.py).
+comes in at PREROUTING as it left OUTPUT, and answers of REJECT and SYNPROXY go out with a connection.  Table
+nat is consulted for the first packet of a connection only (tests/kernel/test_connection_states.py).
 
 Proofs use nothing of this: they consider each state in each table.
 """
@@ -19,6 +19,7 @@ _WHY = {
         "packets of table raw have no connection yet: they are INVALID, but for those that come in at lo, "
         "and answers of REJECT and SYNPROXY"
     ),
+    "nat": "table nat sees the first packet of a connection only, which is NEW or RELATED",
 }
 
 
@@ -29,7 +30,7 @@ def states_of(table: str, is_loopback: bool) -> tuple[str, ...]:
     """
     if table == "raw" and not is_loopback:
         return ("INVALID",)
-    return STATE_NAMES
+    return ("NEW", "RELATED") if table == "nat" else STATE_NAMES
 
 
 def first_state(table: str, is_loopback: bool) -> str:

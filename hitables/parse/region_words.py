@@ -72,7 +72,7 @@ def region(
     if not state or state.upper() == "NEW":
         box[Field.FLAGS] = values.tcp_flags("SYN,ACK,RST,FIN", "SYN")
     state = state or first_state(table, is_loopback)
-    if state != "any":
+    if state != "any" or table == "nat":
         box[Field.STATE] = _states(state, table, is_loopback)
     return box
 

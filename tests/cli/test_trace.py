@@ -36,3 +36,11 @@ def test_a_packet_of_table_raw_has_no_connection_yet(
     assert ("state=NEW: packets of table raw have no connection yet" in done.stderr) == told
     line = "IN=eth0 OUT= SRC=10.0.0.1 DST=10.0.0.2 LEN=60 PROTO=UDP SPT=1 DPT=53 chain=PREROUTING table=raw"
     assert "state=INVALID; a log line" in run("trace", rules, "--packet", line).stdout
+
+
+@pytest.mark.parametrize("state", ["ESTABLISHED", "INVALID", "UNTRACKED", "NEW", "RELATED"])
+def test_a_packet_that_does_not_enter_table_nat_is_told(state: str, tmp_path: Path) -> None:
+    rules = rules_of(tmp_path, "nat", "-A PREROUTING -p udp -j REDIRECT --to-ports 5353\n")
+    done = run("trace", rules, "--packet", f"{PACKET} table=nat state={state}")
+    message = f"hitables: state={state}: table nat sees the first packet of a connection only"
+    assert (message in done.stderr) == (state not in ("NEW", "RELATED"))

@@ -8,7 +8,7 @@ import socket
 import pytest
 from support.kernel_packets import packet
 
-from hitables.ir.connection_states import STATE_NAMES, states_of
+from hitables.ir.connection_states import STATE_NAMES, states_of, why_no_state
 from hitables.ir.fields import UDP, Family
 from hitables.ir.packet import Backend, Packet
 from hitables.kernel import Namespace, load, save
@@ -79,3 +79,14 @@ def test_packets_of_loopback_come_back_to_raw_as_they_left(
         text = save(Family.IPV4, backend, namespace, counters=True)
     assert counted(text, "OUTPUT") == out and counted(text, "PREROUTING") == back
     assert back <= set(states_of("raw", True))
+
+
+@pytest.mark.parametrize("backend", Backend)
+def test_packets_that_are_not_the_first_do_not_enter_nat(backend: Backend) -> None:
+    text = f"*nat\n{COUNTED.format('PREROUTING')}-A PREROUTING -p udp -j REDIRECT --to-ports 53\nCOMMIT\n"
+    states = ("NEW", "ESTABLISHED", "INVALID", "UNTRACKED")
+    sent = [packet(Family.IPV4, UDP, "PREROUTING", state, sport=1000 + at) for at, state in enumerate(states)]
+    after, _ = through(text, "nat", sent, backend)
+    assert counted(after, "PREROUTING") == {
+        state for state in states if not why_no_state("nat", False, state)
+    }

@@ -325,6 +325,18 @@ def test_first_packets_of_table_raw_have_no_connection_yet(tmp_path: Path) -> No
     assert Field.STATE not in region(Family.IPV4, table="raw", state="any")
 
 
+def test_only_first_packets_are_asked_for_in_table_nat(tmp_path: Path) -> None:
+    path = tmp_path / "nat.rules"
+    path.write_text(
+        "*nat\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -p udp -j REDIRECT --to-ports 53\nCOMMIT\n"
+    )
+    refused = run("reach", path, "--table", "nat", "--ctstate", "INVALID", status=2)
+    assert "--ctstate INVALID: table nat sees the first packet of a connection only" in refused.stderr
+    assert run("reach", path, "--table", "nat", "--ctstate", "any").stdout.startswith(
+        "any protocol state NEW, RELATED:"
+    )
+
+
 def test_any_port_of_a_bridge_is_told_as_such(tmp_path: Path) -> None:
     path = tmp_path / "bridge.rules"
     rule = "-A FORWARD -m physdev --physdev-in tapA --physdev-is-bridged -j ACCEPT"
