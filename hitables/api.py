@@ -382,8 +382,8 @@ def trace(
     filter.  A `Packet` needs *chain*.  UnknownName for a table or chain that the rule set does not have.
     """
     from .ir.packet_text import read_packet
-    from .ir.semantics import run
     from .ir.sure_answers import answer_surely
+    from .ir.tracked_walk import run_tracked
     from .verify.question import with_open_policies
 
     program = _program(rules, family, name)
@@ -410,7 +410,7 @@ def trace(
         raise InvalidOption(
             f"table {table}, chain {chain}: the packet is for table {told[0]}, chain {told[1]}"
         )
-    return run(with_open_policies(program.table(table)), chain, packet, read_as)
+    return run_tracked(with_open_policies(program.table(table)), chain, packet, read_as)
 
 
 def stats(

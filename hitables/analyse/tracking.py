@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from ..ir.program import Program
 from ..ir.rule import EVERYTHING, Match, Metadata, Role, Rule, Target
+from ..ir.tracked_walk import untracks
 from ..syntax.extensions import MATCHES, TARGETS
 
 # Targets that have this effect, but for `CT --notrack`.
@@ -27,7 +28,7 @@ def match_tracks(match: Match) -> bool:
 
 def target_tracks(target: Target) -> bool:
     """Whether connections are tracked, or fragments put together, while a rule with this target is loaded."""
-    return target.name in TRACKING_TARGETS and "--notrack" not in target.words
+    return target.name in TRACKING_TARGETS and not untracks(target)
 
 
 def rules_that_track(program: Program) -> list[Rule]:

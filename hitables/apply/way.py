@@ -12,12 +12,14 @@ import re
 from dataclasses import dataclass, replace
 
 from ..analyse.mark_bits import EVERY_BIT
-from ..ir.fields import STATES, Family, Field
+from ..ir.connection_states import LOOPBACK
+from ..ir.fields import Family, Field
 from ..ir.packet import Backend, Outcome, Packet
 from ..ir.packet_text import Spelled, read_packet
 from ..ir.program import Program, Table
 from ..ir.rule import Match, Target
-from ..ir.semantics import CUT_NUMBERS, Walk, run
+from ..ir.semantics import CUT_NUMBERS, Walk
+from ..ir.tracked_walk import INVALID, UNTRACKED, run_tracked, states_written
 from ..syntax.values import number
 from .kernel_answers import answered
 
@@ -58,20 +60,20 @@ class Way:
         content = table_of(program, table)
         if content is None or chain not in content:
             return None
-        spelled = self._spelled(chain)
-        walk = run(content, chain, answered(spelled.packet, self.family, self.local), backend)
+        spelled = self._spelled(table, chain)
+        walk = run_tracked(content, chain, answered(spelled.packet, self.family, self.local), backend)
         passes = _passes(walk)
         crucial: tuple[str, ...] = ()
         if passes and walk.open:
             crucial = tuple(
                 key
                 for key in sorted(walk.open)
-                if not _passes(run(content, chain, self._assuming(spelled, key), backend))
+                if not _passes(run_tracked(content, chain, self._assuming(spelled, key), backend))
             )
-        self._note(walk, table)
+        self._note(walk, spelled.packet)
         return Passage(walk, passes, crucial)
 
-    def _spelled(self, chain: str) -> Spelled:
+    def _spelled(self, table: str, chain: str) -> Spelled:
         text = self.text if "chain=" in self.text else f"{self.text} chain={chain}"
         if chain in ("PREROUTING", "INPUT"):
             text = re.sub(r" out=\S+", "", text)
@@ -79,8 +81,10 @@ class Way:
         known = {(name, 0): mark for name, mark in self.marks.items() if mark is not None}
         answers = replace(spelled.answers, numbers={**known, **spelled.answers.numbers})
         packet = answers.given_by(spelled.packet)
-        if not self.is_tracked:
-            packet = replace(packet, values={**packet.values, Field.STATE: STATES.index("UNTRACKED")})
+        is_loopback = packet.values.get(Field.IIF) == LOOPBACK
+        state = UNTRACKED if not self.is_tracked else INVALID if table == "raw" and not is_loopback else None
+        if state is not None:
+            packet = replace(packet, values={**packet.values, Field.STATE: state})
         return replace(spelled, packet=packet, answers=answers)
 
     def _assuming(self, spelled: Spelled, key: str) -> Packet:
@@ -92,14 +96,14 @@ class Way:
 
         return replace(packet, fact=fact)
 
-    def _note(self, walk: Walk, table: str) -> None:
-        """What the targets on a walk have made of the marks, and of the tracking."""
+    def _note(self, walk: Walk, packet: Packet) -> None:
+        """What the targets on a walk of *packet* have made of the marks, and of the tracking."""
+        if UNTRACKED in states_written(walk, packet).values():
+            self.is_tracked = False
         for step in walk.steps:
             target = step.rule.target
             if step.outcome is not Outcome.YES or target is None:
                 continue
-            if table == "raw" and (target.name == "NOTRACK" or "--notrack" in target.words):
-                self.is_tracked = False
             if target.name == "SYNPROXY":  # the connection that it makes with this host is tracked
                 self.is_tracked = True
             for name in self.marks:

@@ -19,6 +19,7 @@ from ..ir.fields import STATES, Field, Fragment
 from ..ir.packet import Outcome
 from ..ir.program import BUILT_IN, Chain, Program, Table
 from ..ir.rule import Ends, Match, Metadata, Role, Rule
+from ..ir.tracked_walk import untracks
 from ..simulate.batch import NOT_GIVEN, PacketBatch
 from ..simulate.interpreter import OPEN_FACT, Interpreter
 from .experiment import PacketResult
@@ -210,7 +211,7 @@ def _answered(
 def written_fields(table: Table) -> dict[Field, int]:
     """The value of a field after targets write it, where that is known: notrack makes the state UNTRACKED."""
     writers = [rule.target for rule in _rules(table) if rule.target and Metadata.CT in rule.target.writes]
-    if writers and all(target.name == "NOTRACK" or "--notrack" in target.words for target in writers):
+    if writers and all(map(untracks, writers)):
         return {Field.STATE: STATES.index("UNTRACKED")}
     return {}
 

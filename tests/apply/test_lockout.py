@@ -168,6 +168,13 @@ def test_what_other_tables_write_is_known_where_a_session_is_traced(
     assert "-A INPUT" not in firewall.save()
 
 
+def test_every_packet_of_table_raw_is_invalid_where_a_session_is_traced(firewall: Firewall) -> None:
+    raw = "*raw\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -m conntrack --ctstate {} -j DROP\nCOMMIT\n"
+    error = firewall.apply(firewall.file(raw.format("INVALID")), status=2, environment=SSH).stderr
+    assert "these packets would not pass" in error and "--ctstate INVALID -j DROP" in error
+    firewall.apply(firewall.file(raw.format("NEW,ESTABLISHED")), environment=SSH)
+
+
 NEW_SSH = "-p tcp -m tcp --dport 22 -m conntrack --ctstate NEW"
 SYN_IS_NOT_TRACKED = "*raw\n-A PREROUTING -p tcp -m tcp --dport 22 --syn -j CT --notrack\nCOMMIT\n"
 ANSWERS_ARE_NOT_TRACKED = "*raw\n-A OUTPUT -p tcp -m tcp --sport 22 -j CT --notrack\nCOMMIT\n"

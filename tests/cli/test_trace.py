@@ -44,3 +44,12 @@ def test_a_packet_that_does_not_enter_table_nat_is_told(state: str, tmp_path: Pa
     done = run("trace", rules, "--packet", f"{PACKET} table=nat state={state}")
     message = f"hitables: state={state}: table nat sees the first packet of a connection only"
     assert (message in done.stderr) == (state not in ("NEW", "RELATED"))
+
+
+@pytest.mark.parametrize("target", ["CT --notrack", "NOTRACK"])
+def test_a_packet_that_is_not_tracked_is_untracked_for_the_rules_behind(target: str, tmp_path: Path) -> None:
+    untracked = "-A PREROUTING -m conntrack --ctstate UNTRACKED -j DROP\n"
+    rules = rules_of(tmp_path, "raw", f"-A PREROUTING -j {target}\n{untracked}")
+    for words, verdict in (("", "DROP"), ("in=lo", "ACCEPT"), ("rewrite=state=INVALID@1", "ACCEPT")):
+        done = run("trace", rules, "--packet", f"{PACKET} table=raw {words}")
+        assert f"verdict: {verdict} " in done.stdout, words

@@ -1,4 +1,4 @@
-"""Facts of the kernel behind ir/connection_states.py: which states tables see."""
+"""Facts of the kernel behind ir/connection_states.py and ir/tracked_walk.py: which states tables see."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from support.kernel_packets import packet
 from hitables.ir.connection_states import STATE_NAMES, states_of, why_no_state
 from hitables.ir.fields import UDP, Family
 from hitables.ir.packet import Backend, Packet
+from hitables.ir.tracked_walk import run_tracked
 from hitables.kernel import Namespace, load, save
 from hitables.kernel.experiment import Trial, furnish, prepare, send_trials
+from hitables.reader import read
 
 pytestmark = pytest.mark.needs_kernel
 
@@ -79,6 +81,21 @@ def test_packets_of_loopback_come_back_to_raw_as_they_left(
         text = save(Family.IPV4, backend, namespace, counters=True)
     assert counted(text, "OUTPUT") == out and counted(text, "PREROUTING") == back
     assert back <= set(states_of("raw", True))
+
+
+@pytest.mark.parametrize("backend", Backend)
+@pytest.mark.parametrize(
+    "rules", ["-j CT --notrack", "-j NOTRACK", "-j CT --zone 5", "-j CT --zone 5\n-A PREROUTING -j NOTRACK"]
+)
+def test_the_state_behind_ct_is_that_of_a_tracked_walk(backend: Backend, rules: str) -> None:
+    text = f"*raw\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING {rules}\n{COUNTED.format('PREROUTING')}COMMIT\n"
+    sent = packet(Family.IPV4, UDP, "PREROUTING", "INVALID")
+    walk = run_tracked(read(text, family=Family.IPV4).table("raw"), "PREROUTING", sent, backend)
+    told = {
+        step.rule.matches[-1].words[-1] for step in walk.steps if step.rule.target is None and step.outcome
+    }
+    after, _ = through(text, "raw", [sent], backend)
+    assert told == counted(after, "PREROUTING") and len(told) == 1
 
 
 @pytest.mark.parametrize("backend", Backend)
