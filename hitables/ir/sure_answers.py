@@ -1,6 +1,6 @@
 """Matches with memory that answer the same for every packet: `-m recent --set` always holds (xt_recent.c).
 
-Users: the trace of a packet, and the packets of a session in apply; neither has a memory to ask.
+Users: the trace of a packet, the packets of a session in apply, `hitables reach`; none has a memory to ask.
 """
 
 from __future__ import annotations
@@ -24,9 +24,13 @@ def sure_answer(match: Match) -> bool | None:
     return None
 
 
+def sure_answers(program: Program) -> dict[str, bool]:
+    """The sure answers of the matches of *program*, by key."""
+    matches = {match for rule in program.rules() for match in rule.matches}
+    return {match.key: sure for match in matches if (sure := sure_answer(match)) is not None}
+
+
 def answer_surely(answers: Answers, program: Program) -> None:
     """Add the sure answers of the matches of *program*; those that are given stay."""
-    for match in {match for rule in program.rules() for match in rule.matches}:
-        sure = sure_answer(match)
-        if sure is not None:
-            answers.outcomes.setdefault((match.key, ANY), Outcome.YES if sure else Outcome.NO)
+    for key, sure in sure_answers(program).items():
+        answers.outcomes.setdefault((key, ANY), Outcome.YES if sure else Outcome.NO)

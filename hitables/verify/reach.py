@@ -30,6 +30,7 @@ from hitables.ir.packet import Backend
 from hitables.ir.program import Program, Table, check_names
 from hitables.ir.rule import Ends, Kind, Match, Role, Rule, Target, Test
 from hitables.ir.semantics import RETURNS
+from hitables.ir.sure_answers import sure_answers
 
 from .diff import WHOLE, Changes, areas, explained
 from .exact import Comparison, Tell, comparisons
@@ -107,10 +108,11 @@ def reach(
     check_names(program, question.tables, question.chains)
     out = Reached(program.family)
     merged: dict[tuple[object, ...], Outcome] = {}
+    sure = sure_answers(program)
     for passes in (True, False) if stopped else (True,):
         for comparison in _comparisons(program, box, question, passes):
             tell(f"{comparison.table} {comparison.chain}, {comparison.backend.value}")
-            for each in _of_chain(comparison, out, passes):
+            for each in _with_sure_answers(_of_chain(comparison, out, passes), sure):
                 key = (_place(each), tuple(each.box.items()), each.no_mac, each.facts, each.asked)
                 same = merged.get(key)
                 backends = tuple(dict.fromkeys((*(same.backends if same else ()), *each.backends)))
@@ -148,6 +150,13 @@ def _with_joined_protocols(outcomes: Iterable[Outcome], box: Mapping[Field, Valu
             del wider[Field.PROTO]
         joined[key] = replace(same, box=dict(sorted(wider.items())), headers=same.headers + each.headers)
     return list(joined.values())
+
+
+def _with_sure_answers(outcomes: Iterable[Outcome], sure: Mapping[str, bool]) -> Iterator[Outcome]:
+    """The outcomes of packets that there are, without the answers that are the same for each packet."""
+    for each in outcomes:
+        if all(sure.get(key, held) == held for key, held in each.asked):
+            yield replace(each, asked=tuple((key, held) for key, held in each.asked if key not in sure))
 
 
 def _without_idle_answers(outcomes: Iterable[Outcome]) -> list[Outcome]:

@@ -25,6 +25,7 @@ from hitables.ir.packet import Backend, Outcome, Packet
 from hitables.ir.program import Program
 from hitables.ir.rule import Match, Role
 from hitables.ir.semantics import run as walk_of
+from hitables.ir.sure_answers import sure_answer
 from hitables.parse.region_words import region
 from hitables.verify import reach as reach_module
 from hitables.verify.question import Question
@@ -62,6 +63,7 @@ def facts_of_a_packet(rng: random.Random, matches: dict[str, Match]) -> dict[str
     for fact in asking:
         numbers[fact.attribute].update(end for pair in fact.values.pairs for end in pair)
     number = {attribute: rng.choice(sorted(values)) for attribute, values in numbers.items()}
+    sure = {key: held for key, match in matches.items() if (held := sure_answer(match)) is not None}
     facts = {
         key: match.fact.holds(number[match.fact.attribute])
         if match.role is Role.CONSTANT
@@ -69,7 +71,7 @@ def facts_of_a_packet(rng: random.Random, matches: dict[str, Match]) -> dict[str
         for key, match in matches.items()
     }
     # A region names a match with "!" by the one that it negates.
-    return facts | {match.negates: not facts[key] for key, match in matches.items() if match.negates}
+    return facts | sure | {match.negates: not facts[key] for key, match in matches.items() if match.negates}
 
 
 # ---- laws ----
@@ -108,7 +110,8 @@ def test_each_packet_of_the_question_is_in_one_region_with_the_rule_that_decides
 
         def outcome(match: hitables.ir.rule.Match, ordinal: int, facts: dict[str, bool] = facts,
                     answers: list[tuple[str, bool]] = answers) -> Outcome:  # fmt: skip
-            answers.append((match.key, facts[match.key]))
+            if sure_answer(match) is None:
+                answers.append((match.key, facts[match.key]))
             return Outcome.YES if facts[match.key] else Outcome.NO
 
         packet = replace(packet, fact=lambda match, epoch, facts=facts: facts[match.key], outcome=outcome)
@@ -234,7 +237,7 @@ def test_conditions_that_all_regions_of_a_chain_share_are_printed_once(tmp_path:
 
 
 def test_a_match_with_memory_that_decides_nothing_is_left_out() -> None:
-    rules = "-A INPUT -m limit --limit 1/min -j LOG\n-A INPUT -m recent --name a --set -j ACCEPT\n"
+    rules = "-A INPUT -m limit --limit 1/min -j LOG\n-A INPUT -m recent --name a --rcheck -j ACCEPT\n"
     program = hitables.read(f"*filter\n:INPUT DROP\n{rules}COMMIT\n")
     answers = [[key.split(" ")[0] for key, _ in each.asked] for each in asked(program, {}, "INPUT").outcomes]
     assert answers == [["limit", "recent"]] * 4 or all("recent" in each for each in answers)
@@ -335,6 +338,13 @@ def test_only_first_packets_are_asked_for_in_table_nat(tmp_path: Path) -> None:
     assert run("reach", path, "--table", "nat", "--ctstate", "any").stdout.startswith(
         "any protocol state NEW, RELATED:"
     )
+
+
+def test_a_match_that_holds_for_every_packet_is_no_question(tmp_path: Path) -> None:
+    rules = "-A INPUT -m recent ! --set --name a -j ACCEPT\n-A INPUT -m recent --set --name b -j DROP\n"
+    program = hitables.read(f"*filter\n:INPUT ACCEPT [0:0]\n{rules}COMMIT\n")
+    (one,) = asked(program, region(Family.IPV4), "INPUT").outcomes
+    assert (one.verdict, one.line, one.asked) == ("DROP", 4, ())
 
 
 def test_any_port_of_a_bridge_is_told_as_such(tmp_path: Path) -> None:
