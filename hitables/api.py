@@ -383,6 +383,7 @@ def trace(
     """
     from .ir.packet_text import read_packet
     from .ir.sure_answers import answer_surely
+    from .ir.synproxy import taking
     from .ir.tracked_walk import run_tracked
     from .verify.question import with_open_policies
 
@@ -410,7 +411,8 @@ def trace(
         raise InvalidOption(
             f"table {table}, chain {chain}: the packet is for table {told[0]}, chain {told[1]}"
         )
-    return run_tracked(with_open_policies(program.table(table)), chain, packet, read_as)
+    content = taking(with_open_policies(program.table(table)), packet)
+    return run_tracked(content, chain, packet, read_as)
 
 
 def stats(

@@ -19,12 +19,13 @@ from ..ir.packet_text import Spelled, read_packet
 from ..ir.program import Program, Table
 from ..ir.rule import Match, Target
 from ..ir.semantics import CUT_NUMBERS, Walk
+from ..ir.synproxy import taking
 from ..ir.tracked_walk import INVALID, UNTRACKED, run_tracked, states_written
 from ..syntax.values import number
 from .kernel_answers import answered
 
-# Verdicts with which a packet goes on to where it was going.
-_PASSING = frozenset({"ACCEPT", "SNAT", "MASQUERADE"})
+# Verdicts with which a packet goes on to where it was going.  SYNPROXY goes on by itself for who answers it.
+_PASSING = frozenset({"ACCEPT", "SNAT", "MASQUERADE", "SYNPROXY"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ class Way:
         if content is None or chain not in content:
             return None
         spelled = self._spelled(table, chain)
+        content = taking(content, spelled.packet)
         walk = run_tracked(content, chain, answered(spelled.packet, self.family, self.local), backend)
         passes = _passes(walk)
         crucial: tuple[str, ...] = ()
@@ -136,11 +138,8 @@ def _mask(target: Target, option: str) -> int:
 
 
 def _passes(walk: Walk) -> bool:
-    """Whether the packet goes on; SYNPROXY answers it, and goes on by itself for who answers in turn."""
-    fired = (step.rule.target for step in walk.steps if step.outcome is Outcome.YES)
-    return walk.verdict.split()[0] in _PASSING or any(
-        target is not None and target.name == "SYNPROXY" for target in fired
-    )
+    """Whether the packet goes on."""
+    return walk.verdict.split()[0] in _PASSING
 
 
 def table_of(program: Program, name: str) -> Table | None:

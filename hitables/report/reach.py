@@ -22,6 +22,9 @@ from .region_text import describe
 
 REGIONS = 3  # of one rule that the text describes
 
+# By target: what becomes of the packets that it takes.
+_REMARKS = {"SYNPROXY": ", which answers them itself", "TPROXY": ", if a socket listens; else dropped"}
+
 Box = Mapping[Field, Values]
 
 
@@ -71,7 +74,8 @@ def _decider(outcome: Outcome, program: Program, known: Known | None) -> str:
     if outcome.at < 0:
         return "at the end" if outcome.verdict == "returns" else "by policy"
     source = known.place(outcome.table, outcome.chain, outcome.at) if known else ""
-    return f"by {source or f'{program.name}:{outcome.line}: {_rule(outcome, program)}'}"
+    place = source or f"{program.name}:{outcome.line}: {_rule(outcome, program)}"
+    return f"by {place}{_REMARKS.get(outcome.verdict.split(' ')[0], '')}"
 
 
 def _rule(outcome: Outcome, program: Program) -> str:

@@ -5,6 +5,7 @@ its own; then with one in which each rule that stops them has.  The two differ f
 prover cuts the header space exactly where another rule decides; the regions of one rule are joined as those
 of a diff.  Packets outside the box are decided alike, by rules put in front of the chain in both.  A rule of
 unknown effect (ir/foreign.py) decides in both where a fact of its own holds, and may let the packet pass.
+SYNPROXY decides the packets that it takes (ir/synproxy.py).
 
 Invariant: the regions are disjoint, and contain every whole packet of the box that comes to the chain,
 unless `Reached.complete` is False.  Later fragments and packets with broken headers are left out.
@@ -31,6 +32,7 @@ from hitables.ir.program import Program, Table, check_names
 from hitables.ir.rule import Ends, Kind, Match, Role, Rule, Target, Test
 from hitables.ir.semantics import RETURNS
 from hitables.ir.sure_answers import sure_answers
+from hitables.ir.synproxy import TAKEN, is_synproxy
 
 from .diff import WHOLE, Changes, areas, explained
 from .exact import Comparison, Tell, comparisons
@@ -44,7 +46,7 @@ MOST = {True: 20_000, False: 4_000}
 _STOPPING = ("DROP", "REJECT")
 _OUTSIDE = Target("outside", Kind.VERDICT, "outside the question")
 _MARK = "\0"  # behind the verdicts of the copy, which no verdict of a text has
-_DECIDES = "\0decides"  # the match of a rule that was added for one of unknown effect
+_DECIDES = "\0decides"  # the match of a rule that was added for one of unknown effect, or for SYNPROXY
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +216,7 @@ def _comparisons(
 
 
 def _with_decisions(table: Table) -> Table:
-    """*table*, in which each rule of unknown effect decides where a fact of its own holds."""
+    """*table*, in which SYNPROXY decides what it takes, and rules of unknown effect where own facts hold."""
     return table.of(
         {
             chain.name: chain.with_rules(tuple(each for rule in chain.rules for each in _decided(rule)))
@@ -225,10 +227,15 @@ def _with_decisions(table: Table) -> Table:
 
 def _decided(rule: Rule) -> tuple[Rule, ...]:
     target = rule.target
-    if target is None or not is_unknown(target):
+    if target is None:
         return (rule,)
-    fact = Match(_DECIDES, (), Role.CONSTANT, f"decided by {target.key}", reads=frozenset())
-    return rule._replace(matches=(*rule.matches, fact), target=replace(target, ends=Ends.SURELY)), rule
+    if is_synproxy(target):
+        which = Match(_DECIDES, (), Role.SPACE, f"taken by {target.key}", (Test(Field.FLAGS, TAKEN),))
+    elif is_unknown(target):
+        which = Match(_DECIDES, (), Role.CONSTANT, f"decided by {target.key}", reads=frozenset())
+    else:
+        return (rule,)
+    return rule._replace(matches=(*rule.matches, which), target=replace(target, ends=Ends.SURELY)), rule
 
 
 def _is_added(rule: Rule) -> bool:

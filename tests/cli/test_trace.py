@@ -53,3 +53,20 @@ def test_a_packet_that_is_not_tracked_is_untracked_for_the_rules_behind(target: 
     for words, verdict in (("", "DROP"), ("in=lo", "ACCEPT"), ("rewrite=state=INVALID@1", "ACCEPT")):
         done = run("trace", rules, "--packet", f"{PACKET} table=raw {words}")
         assert f"verdict: {verdict} " in done.stdout, words
+
+
+@pytest.mark.parametrize(
+    ("words", "verdict"),
+    [
+        ("", "SYNPROXY --mss 1460 after 1 rule, by line 3"),
+        ("state=ESTABLISHED", "SYNPROXY"),
+        ("flags=RST", "ACCEPT"),
+    ],
+)
+def test_a_packet_that_synproxy_takes_ends_there(words: str, verdict: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.rules"
+    path.write_text(
+        "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -p tcp -j SYNPROXY --mss 1460\n-A INPUT\nCOMMIT\n"
+    )
+    packet = f"chain=INPUT src=10.0.0.1 dst=10.0.0.2 proto=tcp sport=1 dport=22 {words}"
+    assert f"verdict: {verdict}" in run("trace", path, "--packet", packet).stdout

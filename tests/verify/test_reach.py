@@ -26,6 +26,7 @@ from hitables.ir.program import Program
 from hitables.ir.rule import Match, Role
 from hitables.ir.semantics import run as walk_of
 from hitables.ir.sure_answers import sure_answer
+from hitables.ir.synproxy import TAKEN
 from hitables.parse.region_words import region
 from hitables.verify import reach as reach_module
 from hitables.verify.question import Question
@@ -345,6 +346,24 @@ def test_a_match_that_holds_for_every_packet_is_no_question(tmp_path: Path) -> N
     program = hitables.read(f"*filter\n:INPUT ACCEPT [0:0]\n{rules}COMMIT\n")
     (one,) = asked(program, region(Family.IPV4), "INPUT").outcomes
     assert (one.verdict, one.line, one.asked) == ("DROP", 4, ())
+
+
+def test_synproxy_takes_first_packets_and_tproxy_needs_a_socket(tmp_path: Path) -> None:
+    path = tmp_path / "proxies.rules"
+    web = "-A INPUT -p tcp -m tcp --dport 22 "
+    path.write_text(
+        f"*filter\n:INPUT DROP [0:0]\n{web}-j SYNPROXY --mss 1460\n{web}-j ACCEPT\nCOMMIT\n"
+        "*mangle\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -p tcp -j TPROXY --on-port 50\nCOMMIT\n"
+    )
+    question = "reach", path, "--to", ":22", "--proto", "tcp"
+    shown = run(*question, "--chain", "INPUT").stdout
+    rule = f"by {path}:3: {web}-j SYNPROXY --mss 1460, which answers them itself"
+    assert f"  SYNPROXY --mss 1460 {rule}\n    all of them\n" in shown and "ACCEPT" not in shown
+    every = asked(hitables.read_file(str(path)), region(Family.IPV4, destination=":22", state="any"), "INPUT")
+    accepted = [each.box[Field.FLAGS] for each in every.outcomes if each.line == 4]
+    assert accepted and not any(values.intersect(TAKEN) for values in accepted)
+    shown = run(*question, "--table", "mangle").stdout
+    assert "-j TPROXY --on-port 50, if a socket listens; else dropped\n" in shown
 
 
 def test_any_port_of_a_bridge_is_told_as_such(tmp_path: Path) -> None:
