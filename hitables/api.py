@@ -381,10 +381,9 @@ def trace(
     A packet as text, as `hitables trace --packet` takes it, names its chain, and its table unless that is
     filter.  A `Packet` needs *chain*.  UnknownName for a table or chain that the rule set does not have.
     """
+    from .ir.assumed_walk import run_assuming
     from .ir.packet_text import read_packet
     from .ir.sure_answers import answer_surely
-    from .ir.synproxy import taking
-    from .ir.tracked_walk import run_tracked
     from .verify.question import with_open_policies
 
     program = _program(rules, family, name)
@@ -411,8 +410,7 @@ def trace(
         raise InvalidOption(
             f"table {table}, chain {chain}: the packet is for table {told[0]}, chain {told[1]}"
         )
-    content = taking(with_open_policies(program.table(table)), packet)
-    return run_tracked(content, chain, packet, read_as)
+    return run_assuming(with_open_policies(program.table(table)), chain, packet, read_as).walk
 
 
 def stats(

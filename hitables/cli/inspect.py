@@ -70,13 +70,15 @@ def trace(
     """
     import json
 
-    from ..api import trace as trace_packet
+    from ..ir.assumed_walk import run_assuming
     from ..ir.packet import Backend
     from ..ir.packet_log import is_log_line, read_log_line
     from ..ir.packet_text import read_packet
+    from ..ir.program import check_names
     from ..ir.sure_answers import answer_surely
     from ..ir.unasked import impossible, impossible_state, unasked
     from ..report import trace as report
+    from ..verify.question import with_open_policies
 
     program = read_program(file, family)
     known = known_source(program, map_file, folder)
@@ -87,14 +89,17 @@ def trace(
         packet, assumed, told_by_log = logged.words, logged.assumed, logged.numbers
     spelled = read_packet(packet, program.family)
     place = spelled.table, spelled.chain
-    walk = trace_packet(program, packet, backend=backend)
-    for word in unasked(spelled.answers, [program.table(spelled.table)], logged=told_by_log):
+    check_names(program, [spelled.table], [spelled.chain])
+    table = with_open_policies(program.table(spelled.table))
+    for word in unasked(spelled.answers, [table], logged=told_by_log):
         click.echo(f"hitables: no match of table {spelled.table} asks for {word}", err=True)
     for word in impossible(spelled):
         click.echo(f"hitables: packets of {spelled.chain} have no {word}=", err=True)
     if why := impossible_state(spelled):
         click.echo(f"hitables: {why}", err=True)
     answer_surely(spelled.answers, program)
+    traced = run_assuming(table, spelled.chain, spelled.packet, Backend(backend))
+    walk = traced.walk
     unknown = report.open_conditions(walk, spelled.answers)
     if is_json(form, as_json):
         document = report.as_json(
@@ -111,6 +116,10 @@ def trace(
         for key in unknown:
             note = f"  (told of the packet as it enters; behind a rule that may change it: {key}=yes/1)"
             click.echo(f"  {key}" + (note if key in as_it_enters else ""), err=True)
+    if traced.implied:
+        click.echo("these conditions hold then:", err=True)
+        for key in traced.implied:
+            click.echo(f"  {key}", err=True)
 
 
 @command(

@@ -8,6 +8,7 @@ Users: the trace of a packet, and the packets of a session in apply.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from .fields import STATES, Field
@@ -23,8 +24,14 @@ def untracks(target: Target) -> bool:
     return target.name == "NOTRACK" or "--notrack" in target.words
 
 
-def run_tracked(table: Chains, chain: str, packet: Packet, backend: Backend) -> Walk:
-    """`semantics.run`, with the states that CT and NOTRACK give the packet; its own answers go before."""
+def run_tracked(
+    table: Chains,
+    chain: str,
+    packet: Packet,
+    backend: Backend,
+    walk_of: Callable[[Chains, str, Packet, Backend], Walk] = run,
+) -> Walk:
+    """*walk_of*, with the states that CT and NOTRACK give the packet; its own answers go before."""
     states: dict[int, int] = {}
 
     def rewritten(field: Field, epoch: int) -> int | None:
@@ -33,7 +40,7 @@ def run_tracked(table: Chains, chain: str, packet: Packet, backend: Backend) -> 
 
     told = replace(packet, rewritten=rewritten)
     while True:  # each round knows one state more: a walk up to a write depends on those before it
-        walk = run(table, chain, told, backend)
+        walk = walk_of(table, chain, told, backend)
         written = states_written(walk, packet)
         if written == states:
             return walk

@@ -70,3 +70,19 @@ def test_a_packet_that_synproxy_takes_ends_there(words: str, verdict: str, tmp_p
     )
     packet = f"chain=INPUT src=10.0.0.1 dst=10.0.0.2 proto=tcp sport=1 dport=22 {words}"
     assert f"verdict: {verdict}" in run("trace", path, "--packet", packet).stdout
+
+
+@pytest.mark.parametrize("asked", ["set {}--match-set S src", "mark {}--mark 0x5"])
+@pytest.mark.parametrize("first", [("", "! "), ("! ", "")])
+def test_of_two_complements_one_holds(asked: str, first: tuple[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "x.rules"
+    rules = "".join(f"-A INPUT -m {asked.format(sign)} -j DROP\n" for sign in first)
+    path.write_text(f"*filter\n:INPUT ACCEPT [0:0]\n{rules}COMMIT\n")
+    packet = "chain=INPUT src=10.0.0.1 dst=10.0.0.2 proto=udp sport=1 dport=2"
+    done = run("trace", path, "--packet", packet)
+    assert "verdict: DROP after 2 rules, by line 4" in done.stdout
+    keys = [asked.format(""), asked.format("! ")]
+    open_, holds = keys if not first[0] else keys[::-1]
+    assert done.stderr.endswith(f"assumed not to hold:\n  {open_}\nthese conditions hold then:\n  {holds}\n")
+    done = run("trace", path, "--packet", f'{packet} fact="{keys[0]}=yes"')
+    assert done.stderr == "" and f"by line {3 if not first[0] else 4}" in done.stdout
