@@ -101,7 +101,9 @@ def _transport(values: dict[str, str], header: str, family: Family, assumed: lis
     fragment = re.search(r" FRAG:(\d+)", header)
     if fragment and int(fragment[1]):
         assumed.append("sport=0 dport=0 flags=none, the bytes of a later fragment, which are not logged")
-        return {**words, "frag": "later", "sport": "0", "dport": "0", "flags": "none"}
+        # Of IPv6 no match drops such a fragment, and the line tells bytes.
+        at_one = {"offset": "1"} if fragment[1] == "1" and family is Family.IPV4 else {}
+        return {**words, "frag": "later", **at_one, "sport": "0", "dport": "0", "flags": "none"}
     if re.search(r" MF\b", header) or (fragment and family is Family.IPV6):
         words["frag"] = "first"
     cut = re.search(r"INCOMPLETE \[(\d+) bytes\]", header)

@@ -86,3 +86,13 @@ def test_of_two_complements_one_holds(asked: str, first: tuple[str, str], tmp_pa
     assert done.stderr.endswith(f"assumed not to hold:\n  {open_}\nthese conditions hold then:\n  {holds}\n")
     done = run("trace", path, "--packet", f'{packet} fact="{keys[0]}=yes"')
     assert done.stderr == "" and f"by line {3 if not first[0] else 4}" in done.stdout
+
+
+def test_a_logged_fragment_of_offset_1_is_dropped_where_tcp_is_matched(tmp_path: Path) -> None:
+    path = tmp_path / "x.rules"
+    path.write_text("*filter\n:FORWARD ACCEPT [0:0]\n-A FORWARD -p tcp -m tcp --dport 22 -j REJECT\nCOMMIT\n")
+    line = (
+        "IN=eth0 OUT=eth1 SRC=10.0.0.1 DST=10.0.0.2 LEN=60 TOS=0x00 PREC=0x00 TTL=64 ID=1 FRAG:{} PROTO=TCP"
+    )
+    for offset, verdict in ((1, "DROP"), (2, "ACCEPT")):
+        assert f"verdict: {verdict} " in run("trace", path, "--packet", line.format(offset)).stdout

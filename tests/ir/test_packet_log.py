@@ -31,6 +31,9 @@ LINES = {
     "table=filter chain=INPUT in=eth0 src=10.0.0.1 dst=10.0.0.2 proto=udp sport=5 dport=6 frag=first state=NEW",
     "IN=eth0 OUT= SRC=10.0.0.1 DST=10.0.0.2 LEN=28 TTL=64 ID=7 FRAG:185 PROTO=UDP":
     "table=filter chain=INPUT in=eth0 src=10.0.0.1 dst=10.0.0.2 proto=udp sport=0 dport=0 flags=none frag=later state=NEW",
+    "IN=eth0 OUT= SRC=10.0.0.1 DST=10.0.0.2 LEN=28 TTL=64 ID=7 FRAG:1 PROTO=TCP":
+    "table=filter chain=INPUT in=eth0 src=10.0.0.1 dst=10.0.0.2 proto=tcp sport=0 dport=0 flags=none frag=later offset=1 "
+    "state=NEW",
     "IN=eth0 OUT= SRC=10.0.0.1 DST=10.0.0.2 LEN=24 TTL=64 ID=7 PROTO=TCP INCOMPLETE [1 bytes]":
     "table=filter chain=INPUT in=eth0 src=10.0.0.1 dst=10.0.0.2 proto=tcp bytes=1 state=NEW",
 }  # fmt: skip
