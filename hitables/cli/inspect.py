@@ -72,7 +72,7 @@ def trace(
 
     from ..ir.assumed_walk import run_assuming
     from ..ir.packet import Backend
-    from ..ir.packet_log import is_log_line, read_log_line
+    from ..ir.packet_log import assumed_of_bits, is_log_line, read_log_line
     from ..ir.packet_text import read_packet
     from ..ir.program import check_names
     from ..ir.sure_answers import answer_surely
@@ -83,15 +83,16 @@ def trace(
     program = read_program(file, family)
     known = known_source(program, map_file, folder)
     assumed: tuple[str, ...] = ()
-    told_by_log: tuple[str, ...] = ()
-    if is_log_line(packet):
-        logged = read_log_line(packet, program.family)
-        packet, assumed, told_by_log = logged.words, logged.assumed, logged.numbers
+    logged = read_log_line(packet, program.family) if is_log_line(packet) else None
+    if logged is not None:
+        packet, assumed = logged.words, logged.assumed
     spelled = read_packet(packet, program.family)
     place = spelled.table, spelled.chain
     check_names(program, [spelled.table], [spelled.chain])
     table = with_open_policies(program.table(spelled.table))
-    for word in unasked(spelled.answers, [table], logged=told_by_log):
+    if logged is not None:
+        assumed += assumed_of_bits(logged, table)
+    for word in unasked(spelled.answers, [table], logged=logged.numbers if logged else ()):
         click.echo(f"hitables: no match of table {spelled.table} asks for {word}", err=True)
     for word in impossible(spelled):
         click.echo(f"hitables: packets of {spelled.chain} have no {word}=", err=True)

@@ -10,18 +10,22 @@ to it and go before it.  Follows nf_log_syslog.c of the kernel.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..errors import ParseError
 from .connection_states import first_state
+from .fact import Fact
 from .fields import Family
 from .headers import FIELD_BYTES
 from .packet_text import ANSWER_WORDS, FLAGS, NAMES, show_numbers
+from .program import Table
 
 _LINE = re.compile(r"(?:^|[^\w])IN=(\S*) OUT=(\S*)(?= |$)(.*)", re.DOTALL)
 _OWN_WORD = re.compile(rf'\s((?:{"|".join(NAMES)})=(?:"(?:[^"\\]|\\.)*"|[^\s"]*))')
 _PROTOCOLS = {name: name.lower() for name in ("TCP", "UDP", "UDPLITE", "SCTP", "ICMP", "ICMPv6", "AH", "ESP")}
 _MAC_BYTES = 14  # destination, source, type
+_ECN_BIT = 0x01  # of tos, which lines of IPv4 lack
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +34,13 @@ class LogLine:
     words    the packet for `read_packet`
     assumed  what the line does not say, and what was taken
     numbers  attributes that the line tells; *words* has them, too
+    unsaid   by attribute of these: the bits that the line does not tell; they are 0 in *numbers*
     """
 
     words: str
     assumed: tuple[str, ...]
-    numbers: tuple[str, ...]
+    numbers: Mapping[str, int]
+    unsaid: Mapping[str, int]
 
 
 def is_log_line(text: str) -> bool:
@@ -79,7 +85,26 @@ def read_log_line(text: str, family: Family) -> LogLine:
     numbers = _numbers(values, logged, family)
     told = show_numbers(numbers)  # before *answers*: those win
     text = " ".join([*(f"{name}={value}" for name, value in (words | own).items()), *told, *answers])
-    return LogLine(text, tuple(assumed), tuple(numbers))
+    given = any(re.match('number="?tos=', word) for word in answers)
+    unsaid = {"tos": _ECN_BIT} if "tos" in numbers and family is Family.IPV4 and not given else {}
+    return LogLine(text, tuple(assumed), numbers, unsaid)
+
+
+def assumed_of_bits(line: LogLine, table: Table) -> tuple[str, ...]:
+    """What was taken for numbers of which a match of *table* asks for bits that the line does not tell."""
+    asked = {match.number for chain in table.chains for rule in chain.rules for match in rule.matches}
+    return tuple(
+        f"{name}={line.numbers[name]:#x}; a log line does not say bit {bit:#x} of it"
+        for name, bit in line.unsaid.items()
+        if any(
+            fact is not None and fact.attribute == name and _depends_on(fact, line.numbers[name], bit)
+            for fact in asked
+        )
+    )
+
+
+def _depends_on(fact: Fact, number: int, bit: int) -> bool:
+    return fact.holds(number) != fact.holds(number | bit)
 
 
 def _numbers(values: dict[str, str], logged: str, family: Family) -> dict[str, int]:

@@ -96,3 +96,14 @@ def test_a_logged_fragment_of_offset_1_is_dropped_where_tcp_is_matched(tmp_path:
     )
     for offset, verdict in ((1, "DROP"), (2, "ACCEPT")):
         assert f"verdict: {verdict} " in run("trace", path, "--packet", line.format(offset)).stdout
+
+
+def test_the_bit_of_tos_that_a_log_line_lacks_is_told_where_it_decides(tmp_path: Path) -> None:
+    path = tmp_path / "x.rules"
+    line = "IN=eth0 OUT= SRC=10.0.0.1 DST=10.0.0.2 LEN=60 TOS=0x10 PREC=0x00 TTL=64 ID=1 PROTO=UDP SPT=1 DPT=2 LEN=9"
+    message = "tos=0x10; a log line does not say bit 0x1 of it"
+    cases = (("0x01/0x01", "", True), ("0x11", "", True), ("0x10/0x10", "", False), ("0x20", "", False),
+             ("0x01/0x01", " number=tos=0x11", False))  # fmt: skip
+    for tos, words, told in cases:
+        path.write_text(f"*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -m tos --tos {tos} -j DROP\nCOMMIT\n")
+        assert (message in run("trace", path, "--packet", line + words).stdout) == told, tos
