@@ -21,9 +21,10 @@ from dataclasses import dataclass, field, replace
 
 from hitables.core.prover import NONE, Alteration
 from hitables.ir.fields import Field, top
+from hitables.ir.foreign import is_hidden
 from hitables.ir.intervals import Values
 from hitables.ir.marker import is_marker
-from hitables.ir.program import Program, Table, check_names, with_undeclared_kept
+from hitables.ir.program import Chain, Program, Table, check_names, with_undeclared_kept
 from hitables.ir.rule import Kind, Role, Rule
 
 from .altered import AlteredTable, ClassProver, OutOfBudget, RuleAt
@@ -216,6 +217,8 @@ class _TableLinter:
             self.first_rule[chain.name] = rules
             rules += len(chain.rules)
         self.entry = entry_tests(table, reversed(reach.callees_first()), self.written)
+        entered = (chain for place, chain in question.entered if place == table.name)
+        self.entered_by_foreign = reach.reached_from(entered)
         self.removed: list[RuleAt] = []
 
     # ---- flaws ----
@@ -224,7 +227,7 @@ class _TableLinter:
         rules = [
             RuleAt(chain, index, self.first_rule[chain.name] + index)
             for chain in self.table.chains
-            if self.reach.roots_of(chain.name)
+            if self.may_list(chain)
             for index in range(len(chain.rules))
         ]
         live = []
@@ -234,14 +237,25 @@ class _TableLinter:
             if remaining == ASKS:
                 live.append(at)
                 continue
-            if _in_question(self.question, at.chain.name):
-                if not self._may_go(at):
-                    continue
-                flaw = self._never_flaw(at)
-                yield replace(flaw, why="; ".join(filter(None, (flaw.why, remaining))))
+            if not self._may_go(at):
+                continue
+            flaw = self._never_flaw(at)
+            yield replace(flaw, why="; ".join(filter(None, (flaw.why, remaining))))
             if not remaining:
                 self._remove(at)
         yield from self._needless(live, tell)
+
+    def may_list(self, chain: Chain) -> bool:
+        """Whether rules of *chain* may be listed.  All others stay, so none of them may be removed.
+
+        The rules of a foreign chain are not known, nor the packets that it sends to chains that it enters.
+        """
+        return (
+            _in_question(self.question, chain.name)
+            and bool(self.reach.roots_of(chain.name))
+            and chain.name not in self.entered_by_foreign
+            and not any(is_hidden(rule, chain.name) for rule in chain.rules)
+        )
 
     def _needless(self, live: list[RuleAt], tell: Tell) -> Iterator[Flaw]:
         """Rules of *live* that change nothing, removed one after the other until none is left.
@@ -255,7 +269,7 @@ class _TableLinter:
             entered = set[str]()
             for at in sorted(live, key=lambda each: (order[each.chain.name], -each.index)):
                 tell(f"table {self.table.name}, line {at.rule.line}")
-                if not _in_question(self.question, at.chain.name) or not _is_removable(at.rule):
+                if not _is_removable(at.rule):
                     continue
                 if not self._changes_nothing(at):
                     needed.append(at)

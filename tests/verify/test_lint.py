@@ -183,6 +183,35 @@ def test_jumps_to_empty_chains_and_unreachable_chains_are_reported() -> None:
     ]
 
 
+LEFT = ":left - [0:0]\n:own - [0:0]\n"
+
+
+@pytest.mark.parametrize(
+    ("rules", "listed"),
+    [
+        # A jump that stays, as the kernel tracks connections for it: without the rule of own the left chain
+        # may accept packets.
+        (
+            "-A INPUT -j own\n-A INPUT -m conntrack --ctstate NEW -j left\n-A own -j DROP\n-A left -j ACCEPT\n",
+            set(),
+        ),
+        # The left chain sends packets to own that the jump of INPUT does not.
+        ("-A INPUT -i lo -j own\n-A INPUT -j left\n-A own -i eth0 -j ACCEPT\n-A left -j own\n", {7}),
+    ],
+)
+def test_rules_of_left_chains_stay(rules: str, listed: set[int]) -> None:
+    text = f"*filter\n:INPUT DROP [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n{LEFT}{rules}COMMIT\n"
+    found = hitables.lint(text, leave="left").flaws
+    assert {flaw.line for flaw in found} == listed
+    assert all(line > 0 for flaw in found for line in flaw.together)
+
+
+def test_rules_outside_the_chains_in_question_stay() -> None:
+    rules, chains = "-A INPUT -j own\n-A INPUT -j ACCEPT\n-A own -j DROP\n", ":own - [0:0]\n"
+    assert [flaw.line for flaw in flaws(rules, chains=chains)] == [6, 7, 8]
+    assert flaws(rules, chains=chains, question=Question(chains=frozenset({"own"}))) == []
+
+
 def test_an_unknown_table_or_chain_is_refused() -> None:
     for question, message in (
         (Question(tables=frozenset({"raw"})), "no table raw"),
