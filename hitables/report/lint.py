@@ -83,7 +83,8 @@ def _message(flaw: Flaw, table: Table) -> str:
     if flaw.kind == UNREACHED:
         return f"chain {flaw.chain} is unreachable"
     if flaw.kind == EMPTY:
-        return f"chain {flaw.why} is empty: entering it does nothing"
+        name, *remaining = flaw.why.split("; ")  # no name of a chain has a space
+        return "; ".join((f"chain {name} is empty: entering it does nothing", *remaining))
     if flaw.kind == NOTHING:
         nothing = f"changes nothing{_once_removed(flaw)}"
         if lines:

@@ -47,6 +47,7 @@ class Flaw:
 
     line      of the rule, or of the chain's declaration
     covering  lines of the rules that keep packets from it, or decide them instead; none: see *why*
+    why       of EMPTY: the name of the chain that it enters; behind "; " what its matches still do
     together  lines of other rules with flaws: while they stay, the rule is needed
     """
 
@@ -140,8 +141,13 @@ def lint(program: Program, question: Question, *, tell: Tell, one_remains: OneRe
             for flaw in linter.flaws(tell):
                 if flaw.line not in empty:
                     flaws.append(flaw)
-                elif flaw.kind == NEVER:  # the stronger fact: removing the rule may make others needless
-                    flaws[flaws.index(empty[flaw.line])] = flaw
+                    continue
+                jump = empty.pop(flaw.line)
+                if flaw.kind == NEVER:  # the stronger fact: removing the rule may make others needless
+                    flaws[flaws.index(jump)] = flaw
+            for jump in empty.values():
+                if linter.may_list(table[jump.chain]):  # then it was examined, and does not change nothing
+                    flaws[flaws.index(jump)] = replace(jump, why=f"{jump.why}; {DROPS}")
         except OutOfBudget as budget:
             out.undecided = f"{budget} in table {table.name}"
         out.flaws += sorted(flaws, key=lambda flaw: (flaw.line, flaw.kind))
@@ -180,12 +186,17 @@ def _unreached(table: Table, reach: Reachability, question: Question, one_remain
 
 
 def _empty(table: Table, question: Question, one_remains: OneRemains) -> Iterator[Flaw]:
-    """The jumps to chains without rules."""
+    """The jumps to chains without rules that do nothing but drop packets with broken headers, maybe.
+
+    A goto there leaves its chain, and a match may write a memory: the prover examines these as all rules.
+    """
     for chain in table.chains:
         if not _in_question(question, chain.name):
             continue
         for rule in chain.rules:
             if rule.enters is None or table[rule.enters].rules:
+                continue
+            if rule.leaves or any(match.role in (Role.NAMED, Role.ONCE) for match in rule.matches):
                 continue
             if one_remains.remove((rule,), Kept(table.name, chain.name, rule.line)):
                 yield Flaw(EMPTY, table.name, chain.name, rule.line, why=rule.enters)

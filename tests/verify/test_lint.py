@@ -18,7 +18,7 @@ from hitables.ir.fields import Family
 from hitables.ir.hooks import hook_box
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program, Table
-from hitables.ir.rule import Rule
+from hitables.ir.rule import Match, Metadata, Role, Rule
 from hitables.verify import altered, exact
 from hitables.verify.encoding import Encoding
 from hitables.verify.lint import DROPS, EMPTY, NEVER, NOTHING, UNREACHED, Flaw, lint
@@ -126,7 +126,7 @@ def test_a_protocol_match_drops_packets_that_hide_it_in_legacy_ipv6() -> None:
 def test_a_jump_that_no_packet_takes_is_reported_as_such_and_not_for_its_empty_chain() -> None:
     rules = "-A INPUT -j DROP\n-A INPUT -m recent --set -j none\n-A INPUT -j none\n"
     assert summary(rules, chains=":none - [0:0]\n") == [(NOTHING, 6, ()), (NEVER, 7, (6,)), (NEVER, 8, (6,))]
-    assert summary("-A INPUT -m recent --set -j none\n", chains=":none - [0:0]\n") == [(EMPTY, 6, ())]
+    assert summary("-A INPUT -p udp -j none\n", chains=":none - [0:0]\n") == [(EMPTY, 6, ())]
 
 
 def test_a_jump_to_a_memory_that_others_share_is_not_replaced_by_a_memory_of_its_own() -> None:
@@ -181,6 +181,36 @@ def test_jumps_to_empty_chains_and_unreachable_chains_are_reported() -> None:
         (UNREACHED, "alone", 6, ""),
         (EMPTY, "INPUT", 7, "nothing"),
     ]
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "-g none",
+        "-m recent --set -j none",
+        "-m connlabel --label 5 --set -j none",
+        "-m limit --limit 1/s -j none",
+        "-m quota --quota 9 -j none",
+        "-m set --match-set few src --packets-gt 5 -j none",
+        "-m hashlimit --hashlimit-upto 1/s --hashlimit-name few -j none",
+    ],
+)
+def test_a_jump_to_an_empty_chain_that_does_something_is_not_reported(rule: str) -> None:
+    assert summary(f"-A INPUT -p udp {rule}\n-A INPUT -j ACCEPT\n", chains=":none - [0:0]\n") == []
+
+
+def test_a_goto_to_an_empty_chain_is_reported_where_its_chain_ends_anyway() -> None:
+    assert summary("-A INPUT -p udp -g none\n", chains=":none - [0:0]\n") == [(NOTHING, 6, ())]
+    emptied = "-A INPUT -p udp -g one\n-A INPUT -j ACCEPT\n-A one -s 10.0.0.1 -j RETURN\n"
+    assert summary(emptied, chains=":one - [0:0]\n") == [(NOTHING, 8, ())]
+
+
+def test_a_jump_to_an_empty_chain_whose_matches_drop_packets_says_so() -> None:
+    rule, chains = "-A INPUT -p tcp -m tcp --dport 22 -j none\n-A INPUT -j ACCEPT\n", ":none - [0:0]\n"
+    (flaw,) = flaws(rule, chains=chains)
+    assert (flaw.kind, flaw.why) == (EMPTY, f"none; {DROPS}")
+    (flaw,) = flaws(rule, chains=chains, question=Question((Backend.NFT,)))
+    assert (flaw.kind, flaw.why) == (EMPTY, "none")
 
 
 LEFT = ":left - [0:0]\n:own - [0:0]\n"
@@ -310,6 +340,39 @@ def found_by(program: Program) -> list[Flaw]:
 def test_a_rule_that_becomes_needless_by_a_removal_is_reported(seed: int) -> None:
     """In both, a jump is removed, and then a rule of the chain that it entered changes nothing."""
     check_removable(small_program(random.Random(seed)))
+
+
+REMEMBERS = Match("recent", ("--set",), Role.NAMED, "recent --set", writes=frozenset({Metadata.MARK}))
+
+
+@settings(max_examples=examples(90))
+@given(st.randoms(use_true_random=False), st.sampled_from(["A", "B", ""]), st.sampled_from(["A", "B", ""]))
+def test_removing_all_that_is_reported_changes_nothing(rng: random.Random, left: str, asked: str) -> None:
+    """With empty chains, matches that write, a chain of another program, and a question about one chain."""
+    program = numbered(varied(small_program(rng), rng))
+    found = hitables.lint(program, leave=left or (), chains=asked or ()).flaws
+    unreached = {flaw.chain for flaw in found if flaw.kind == UNREACHED}
+    assert all(asked in ("", flaw.chain) and left != flaw.chain for flaw in found)
+    lines = {flaw.line for flaw in found if DROPS not in flaw.why}
+    without_listed = without_lines(program, lines)
+    (table,) = without_listed.tables
+    rest = table.of({chain.name: chain for chain in table.chains if chain.name not in unreached})
+    after = Program(program.family, (rest,))
+    assert isinstance(exact.check(program, after, Question(malformed="exact")), Equal)
+
+
+def varied(program: Program, rng: random.Random) -> Program:
+    """*program* with user chains emptied, and with matches that write added, both at random."""
+
+    def changed(rule: Rule) -> Rule:
+        return rule._replace(matches=(*rule.matches, REMEMBERS)) if rng.random() < 0.15 else rule
+
+    (table,) = program.tables
+    chains = tuple(
+        chain.with_rules(tuple(map(changed, chain.rules)) if chain.policy or rng.random() < 0.7 else ())
+        for chain in table.chains
+    )
+    return Program(program.family, (Table(table.name, chains),))
 
 
 def numbered(drawn: Program) -> Program:
