@@ -36,6 +36,7 @@ from .fields import (
     top,
 )
 from .headers import FIELD_BYTES, inconsistency
+from .intervals import Values
 from .packet import Outcome, Packet
 from .rule import Match
 
@@ -224,6 +225,16 @@ def _show(which: Field, value: int, family: Family) -> str:
         fits = len(name.encode("utf-8", "surrogateescape")) < 16 and name.isprintable() and name.isascii()
         return name if fits and interface_number(name) == value else f"0x{value:032x}"
     return str(value)
+
+
+def show_values(which: Field, values: Values, family: Family) -> str:
+    """Values of a field as a condition: its name, and single values and ranges as `show_packet` has them."""
+    if which is Field.STATE:
+        parts = [STATES[value] for low, high in values.pairs for value in range(low, high + 1)]
+    else:
+        ends = ((_show(which, end, family) for end in dict.fromkeys(pair)) for pair in values.pairs)
+        parts = ["-".join(each) for each in ends]
+    return f"{which.name.lower()} {','.join(parts)}"
 
 
 def _quoted(text: str) -> str:

@@ -29,6 +29,7 @@ from hitables.ir.fields import ICMP, ICMPV6, PORT_PROTOCOLS, Family, Field, top
 from hitables.ir.hooks import hook_box
 from hitables.ir.intervals import Values
 from hitables.ir.packet import Backend, Outcome
+from hitables.ir.packet_text import show_values
 from hitables.ir.program import Program
 from hitables.ir.rule import Kind, Role, Rule
 from hitables.ir.semantics import Walk
@@ -38,6 +39,7 @@ from .join_boxes import Box, join
 from .packet_classes import PacketClass
 from .question import Question, Undecided, with_all_tables
 from .rules_for_packet import LongChains
+from .told_facts import Told
 
 # Regions of one chain and class of packets, before they are joined: more than a person reads.
 MOST = 4_000
@@ -171,11 +173,10 @@ def explained(
 
 
 def _explanation(region: Region) -> tuple[object, ...]:
-    """All of a region but its packets as they enter: regions with one explanation may be joined."""
-    after_writes = tuple(sorted((at, ends) for at, ends in region.sets.items() if at[1]))
+    """All of a region but its packets: regions with one explanation may be joined."""
     rules = (None if ref is None else (ref.chain, ref.index) for ref in (*region.rules, *region.extra))
     asked = region.answers, region.asked_by
-    return _kind(region.packets), *rules, *region.acted, *region.verdicts, *asked, after_writes
+    return _kind(region.packets), *rules, *region.acted, *region.verdicts, *asked
 
 
 def joined(comparison: Comparison, regions: list[Region], tables: Sequence[LongChains]) -> Iterator[Change]:
@@ -216,10 +217,13 @@ class Area:
 def areas(comparison: Comparison, regions: list[Region]) -> Iterator[Area]:
     """Regions with one explanation as areas, as few as they can be joined to."""
     attributes = comparison.tables.encoding.attributes
-    spans = {dim: (0, len(each.cells) - 1) for dim, each in enumerate(attributes, len(Field))}
+    dims = len(Field) + len(attributes)
+    cells = {dim: (0, len(each.cells) - 1) for dim, each in enumerate(attributes, len(Field))}
     hook = hook_box(comparison.chain, comparison.tables.family)
     kind = _kind(regions[0].packets)
-    boxes = ({dim: ends for (dim, epoch), ends in region.sets.items() if not epoch} for region in regions)
+    # What a rule reads after writes is a dimension of its own.
+    boxes = [{dim + dims * writes: ends for (dim, writes), ends in each.sets.items()} for each in regions]
+    spans = {at: cells[at % dims] for box in boxes for at in box if at % dims in cells}
     for box in join(boxes, spans):
         values = _values(comparison, box, hook, kind)
         macs = comparison.tables.encoding.matches.tests.coordinates[Field.MAC]
@@ -284,10 +288,26 @@ def _values(comparison: Comparison, box: Box, hook: Mapping[Field, Values], kind
 
 def _facts(comparison: Comparison, box: Box) -> Iterator[tuple[tuple[str, bool], ...]]:
     """The box as sets of facts that have one truth value: one set, or more if the facts cannot tell it so."""
-    dims = sorted(dim for dim in box if dim >= len(Field))
-    sides = (comparison.tables.encoding.words_of(dim).told(box[dim]) for dim in dims)
+    encoding = comparison.tables.encoding
+    dims = len(Field) + len(encoding.attributes)
+    sides: list[list[Told]] = []
+    for at in sorted(box):
+        writes, dim = divmod(at, dims)
+        if dim >= len(Field):
+            told = encoding.words_of(dim).told(box[at])
+            sides.append([tuple((_after(key, writes), holds) for key, holds in each) for each in told])
+        elif writes:
+            values, _ = encoding.matches.tests.coordinates[Field(dim)].values(box[at])
+            if values != Values.interval(0, top(Field(dim), encoding.family)):
+                key = show_values(Field(dim), values, encoding.family)
+                sides.append([((_after(key, writes), True),)])
     for sets in product(*sides):
         yield tuple(row.from_iterable(sets))
+
+
+def _after(key: str, writes: int) -> str:
+    """*key* of a condition that is read after so many writes, as `trace` counts them."""
+    return f"{key} after {writes} write{'s' * (writes > 1)} of what it reads" if writes else key
 
 
 def _headers(comparison: Comparison, box: Box) -> int:
