@@ -222,9 +222,12 @@ class AlteredTable:
                 yield _Way(each, root, region)
 
     def _in_chain(self, ways: Sequence[_Way], chain: Chain, box: MatchBox) -> Status:
-        """Compare the altered user chain by itself, in a short run, for all packets that may enter it."""
+        """Compare the altered user chain by itself, in a short run, for all packets that may enter it.
+
+        Not only for those of a built-in chain: a rule on the way may have changed what these have in common.
+        """
         each = ways[0].each
-        region = ways[0].region if len(ways) == 1 else each.inside(box, "")
+        region = each.inside(box, "")
         assert region is not None, "packets enter it on some way"
         each.prover.bound_items(FEW_ITEMS)
         status = self._run(each, chain.name, region.all())
