@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack
 
@@ -352,6 +352,7 @@ def lint(
 
     question = _question(backend, "stricter", "full", tables, chains, timeout, None)
     patterns, program = _patterns(leave), _program(rules, family, name)
+    _refuse_left(question, patterns)
     question = replace(question, entered=entered_by_foreign(program, patterns))
     program = hide(program, patterns)
     one_remains = linter.OneRemains(
@@ -518,10 +519,19 @@ def _aside(
 ) -> tuple[tuple[Program, Program], Question]:
     """Two rule sets without foreign chains, and the question with the chains that these enter."""
     patterns = _patterns(leave)
+    _refuse_left(question, patterns)
     programs = _program(before, family, names[0]), _program(after, family, names[1])
     entered = [entered_by_foreign(program, patterns) for program in programs]
     one, other = (aside(program, patterns) for program in programs)
     return (one, other), replace(question, entered=entered[0] | entered[1])
+
+
+def _refuse_left(question: Question, patterns: Sequence[str]) -> None:
+    for chain in sorted(question.chains):
+        if is_foreign(chain, patterns):
+            raise InvalidOption(
+                f"chain {chain} is left to another program (leave), and so not looked at: leave it out of one"
+            )
 
 
 def _check_budget(timeout: float | None, max_memory: int | None) -> None:

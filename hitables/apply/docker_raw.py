@@ -14,6 +14,7 @@ from ..emit.text import rule_text
 from ..ir.program import Program
 from ..ir.rule import Rule
 from ..nouns import counted
+from .same_rules import meaning
 
 _RULE = re.compile(
     r"-A PREROUTING -d "
@@ -28,8 +29,8 @@ def removed(kernel: Program, wanted: Program) -> list[str]:
         return []
     texts = ((rule_text(rule._replace(counters=None), "PREROUTING"), rule) for rule in _rules(kernel))
     of_docker = [(text, rule) for text, rule in texts if _RULE.fullmatch(text)]
-    stay = {_key(rule) for rule in _rules(wanted)} if of_docker else set()
-    return [text for text, rule in of_docker if _key(rule) not in stay]
+    stay = {meaning(rule) for rule in _rules(wanted)} if of_docker else set()
+    return [text for text, rule in of_docker if meaning(rule) not in stay]
 
 
 def warning(rules: Sequence[str], by: str, remedy: str) -> str:
@@ -45,8 +46,3 @@ def _rules(program: Program) -> Iterator[Rule]:
     for table in program:
         if table.name == "raw" and "PREROUTING" in table:
             yield from table["PREROUTING"].rules
-
-
-def _key(rule: Rule) -> object:
-    """The same for all spellings of a rule of docker: a file may have it as somebody wrote it."""
-    return rule.target and rule.target.key, frozenset(match.tests or match.key for match in rule.matches)

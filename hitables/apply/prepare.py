@@ -29,6 +29,7 @@ from .counts import keyed, of_compiled, of_source
 from .kernel import Kernel
 from .load import Wanted
 from .others import Merged, merge, of_kernel
+from .same_rules import with_jumps_as_spelled
 from .texts import LINES_OF_KERNEL, Tables, TextChain
 
 OnStage = Callable[[str], None]
@@ -93,6 +94,7 @@ def prepare(
     tell(f"reading {file}")
     program = read(text, family=kernel.family, name=file)
     refuse_compiled(program, file)
+    program = with_jumps_as_spelled(program, found.program, patterns)
     merged = merge(texts.of_program(program), found.tables, lambda name: is_foreign(name, patterns))
     merged.tables = _numbered(merged.tables)
     source = texts.with_lines(

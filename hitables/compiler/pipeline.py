@@ -292,6 +292,10 @@ def _transform(program: Program, options: Options, scheme: str, done: OnShare) -
         raise InvalidOption("scheme paper prints every rule: equivalence verdict needs scheme tree")
     if options.hot:
         raise InvalidOption("scheme paper has no hot rules: they need scheme tree")
+    if options.leave:
+        raise InvalidOption(
+            "scheme paper moves rules that enter chains of other programs: leave needs scheme tree"
+        )
     from .conext2014 import transform
 
     return transform(program, options)

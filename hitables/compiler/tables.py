@@ -52,7 +52,7 @@ from .policy_returns import by_policy
 from .result import ChainReport, Fault, left_alone
 from .rooms import Rooms, nesting_kept
 from .run_trees import GATED, RunTrees
-from .runs import SHORT_BEHIND, Place, Run, rules_in_place, runs_of, too_short
+from .runs import SHORT_BEHIND, Place, Run, jumps_to_others, rules_in_place, runs_of, too_short
 
 Floats = npt.NDArray[np.float64]
 
@@ -229,8 +229,10 @@ class TableCompiler:
         weights = self.weights(chain)
         if not chain.rules:
             return [List(chain, weights)]
+        # Their programs delete them by their texts.
+        entering = {id(chain.rules[at]) for at in jumps_to_others(chain.rules, self.options.leave)}
         simplified = simplify(
-            chain, self.family, self.backends, self.options.malformed, self.writes, self.keep
+            chain, self.family, self.backends, self.options.malformed, self.writes, self.keep | entering
         )
         self.gone += [
             Gone(self.table.name, chain.name, rule.line, WHY_TEXT[why])

@@ -14,6 +14,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from typing import NamedTuple
 
 from ..errors import InvalidOption
 from .program import BUILT_IN, Chain, Program, Table
@@ -48,14 +49,35 @@ PRESETS: dict[str, tuple[str, ...]] = {
     "crowdsec": ("CROWDSEC_*", "crowdsec-*"),
 }
 
-# Where programs append their jumps when they start, behind all rules; most insert them in front of all.
-# A pattern for the chains that are entered so, one of them, the table, and the built-in chains that enter it.
+
+class _Appended(NamedTuple):
+    """Jumps that a program appends, behind all rules; most programs insert them in front of all.
+
+    entered   a pattern for the chains that are entered so
+    names     some of them
+    chains    the built-in chains that enter them
+    at_start  whether each start of the program appends the jump anew, also where there is one
+    """
+
+    entered: str
+    names: tuple[str, ...]
+    table: str
+    chains: tuple[str, ...]
+    at_start: bool
+
+
 _APPENDED = (
-    ("DOCKER", "DOCKER", "nat", ("PREROUTING", "OUTPUT")),
-    ("NETAVARK-*", "NETAVARK-HOSTPORT-DNAT", "nat", ("PREROUTING", "OUTPUT", "POSTROUTING")),
-    ("FLANNEL-*", "FLANNEL-POSTRTG", "nat", ("POSTROUTING",)),
-    ("FLANNEL-*", "FLANNEL-FWD", "filter", ("FORWARD",)),
-    ("ufw*-*", "ufw-before-input", "filter", ("INPUT", "OUTPUT", "FORWARD")),
+    _Appended("DOCKER", ("DOCKER",), "nat", ("PREROUTING", "OUTPUT"), True),
+    _Appended(
+        "NETAVARK-*",
+        ("NETAVARK-HOSTPORT-DNAT", "NETAVARK-1D8721804F16F"),
+        "nat",
+        ("PREROUTING", "OUTPUT", "POSTROUTING"),
+        True,
+    ),
+    _Appended("FLANNEL-*", ("FLANNEL-POSTRTG",), "nat", ("POSTROUTING",), True),
+    _Appended("FLANNEL-*", ("FLANNEL-FWD",), "filter", ("FORWARD",), True),
+    _Appended("ufw*-*", ("ufw-before-input",), "filter", ("INPUT", "OUTPUT", "FORWARD"), False),
 )
 
 _BUILT_IN = dict.fromkeys(name for names in BUILT_IN.values() for name in names)
@@ -107,25 +129,28 @@ def is_foreign(name: str, patterns: Sequence[str]) -> bool:
 def appended(table: str, chain: Chain, patterns: Sequence[str]) -> str:
     """A foreign chain whose program may append its jump to *chain* of *table*; "" if none is known to.
 
-    So each packet that no rule of the chain decides must reach its end.  In table nat programs append their
-    jump anew at each start; elsewhere only where there is none.
+    So each packet that no rule of the chain decides must reach its end.
     """
-    for entered, name, at, chains in _APPENDED:
-        if at != table or chain.name not in chains or not is_foreign(name, patterns):
+    for each in _APPENDED:
+        if each.table != table or chain.name not in each.chains:
             continue
-        if table == "nat" or not any(is_foreign(rule.enters or "", (entered,)) for rule in chain.rules):
+        # A pattern without * and ? is a name.
+        names = (name for name in (*each.names, *patterns) if is_foreign(name, (each.entered,)))
+        name = next((name for name in names if is_foreign(name, patterns)), "")
+        entered = (rule.enters or "" for rule in chain.rules)
+        if name and (each.at_start or not any(is_foreign(other, (each.entered,)) for other in entered)):
             return name
     return ""
 
 
 def goes_last(table: str, chain: str, entered: str) -> bool:
-    """Whether the program of chain *entered* puts its jump behind all rules of *chain*, whenever it starts.
-
-    In table nat, where programs do no more than translate what no rule has decided.
-    """
-    return table == "nat" and any(
-        at == table and chain in chains and is_foreign(entered, (pattern,))
-        for pattern, _, at, chains in _APPENDED
+    """Whether the program of chain *entered* puts its jump behind all rules of *chain* at each start."""
+    return any(
+        each.at_start
+        and each.table == table
+        and chain in each.chains
+        and is_foreign(entered, (each.entered,))
+        for each in _APPENDED
     )
 
 

@@ -117,6 +117,32 @@ def test_a_tree_that_keeps_packets_from_appended_jumps_is_refused(monkeypatch: p
     assert "the rules of chain DOCKER" in output.faults[0].detail
 
 
+@pytest.mark.needs_kernel
+@pytest.mark.parametrize(
+    ("leave", "table", "chain", "jump"),
+    [
+        ("FLANNEL-*", "filter", "FORWARD", "-j FLANNEL-FWD"),
+        ("NETAVARK-HOSTPORT-MASQ", "nat", "POSTROUTING", "-j NETAVARK-HOSTPORT-MASQ"),
+    ],
+)
+def test_programs_may_append_their_jumps_anew(
+    firewall: Firewall, leave: str, table: str, chain: str, jump: str
+) -> None:
+    """flanneld and netavark delete the jump and append it, also where it was in front."""
+    rules = NAT[NAT.index("-A") :].replace("OUTPUT", chain).replace("REDIRECT --to-ports 8443", "ACCEPT")
+    program = jump.split()[-1]
+    firewall.iptables("-t", table, "-N", program)
+    firewall.iptables("-t", table, "-A", chain, *jump.split())
+    text = f"*{table}\n:{chain} ACCEPT [0:0]\n{rules}"
+    firewall.apply(firewall.file(text), "--leave", leave)
+    for _ in range(2):
+        listed = firewall.iptables("-t", table, "-S", chain).splitlines()[1:]
+        assert listed[-1] == f"-A {chain} {jump}" and not any(" -g " in rule for rule in listed)
+        firewall.iptables("-t", table, "-D", chain, *jump.split())
+        firewall.iptables("-t", table, "-A", chain, *jump.split())
+        firewall.hitables("status")
+
+
 @pytest.mark.parametrize("jump", ["", "-A INPUT -j ufw-before-input\n"])
 def test_trees_of_a_chain_to_which_ufw_may_append_are_called(jump: str) -> None:
     """It appends its jumps if it finds none."""

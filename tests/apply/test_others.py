@@ -16,7 +16,7 @@ from hitables.apply.others import merge
 from hitables.apply.texts import parse
 from hitables.compiler.options import Options
 from hitables.compiler.pipeline import compile_text
-from hitables.errors import LiveError
+from hitables.errors import InvalidOption, LiveError
 from hitables.ir.foreign import PRESETS, is_foreign, patterns_of, recognised
 from hitables.ir.packet import Backend
 from hitables.kernel.load_save import load
@@ -131,6 +131,27 @@ def test_a_rule_that_leaves_the_chain_stays_in_it_before_a_jump() -> None:
     chain = [line for line in lines if line.startswith("-A mine ")]
     assert [bool(re.fullmatch(r"-A mine -j ht\d+", line)) for line in chain] == [True, False, True, False]
     assert chain[1] == leaving.strip()
+
+
+def test_jumps_that_no_packet_reaches_stay_where_verdicts_are_kept() -> None:
+    rule = "-A INPUT -j f2b-sshd\n"
+    text = rules(jump="").replace("COMMIT\n", f"-A INPUT -j DROP\n{rule}COMMIT\n")
+    output = hitables.compile(text, leave="fail2ban", equivalence="verdict")
+    assert not output.faults and rule in output.text
+
+
+def test_scheme_paper_does_not_leave_chains() -> None:
+    with pytest.raises(InvalidOption, match="leave needs scheme tree"):
+        hitables.compile(rules(), leave="fail2ban", scheme="paper")
+
+
+def test_a_chain_that_is_left_cannot_be_asked_for() -> None:
+    text = rules()
+    for command in (hitables.check, hitables.diff):
+        with pytest.raises(InvalidOption, match="chain f2b-sshd is left to another program"):
+            command(text, text, leave="fail2ban", chains="f2b-sshd")
+    with pytest.raises(InvalidOption, match="chain f2b-sshd is left to another program"):
+        hitables.lint(text, leave="fail2ban", chains="f2b-sshd")
 
 
 def test_other_chains_are_not_compared_if_they_are_left() -> None:
@@ -355,6 +376,23 @@ def test_a_ban_program_works_beside_applies_and_rollbacks(firewall: Firewall) ->
     firewall.hitables("rollback", 3)
     assert "f2b" not in firewall.save()
     assert "--dport 70 " in firewall.save()
+
+
+@pytest.mark.needs_kernel
+@pytest.mark.parametrize("jump", [
+    "-p tcp --dport ssh", "-p 6 -m tcp --dport 22", "-m tcp -p tcp --syn --dport 22",
+    "-s 10.0.0.5/255.255.255.255 -m limit --limit 120/hour",
+])  # fmt: skip
+def test_a_jump_in_another_spelling_is_the_jump_of_the_kernel(firewall: Firewall, jump: str) -> None:
+    """With a second one the chain could not be deleted when its program ends."""
+    firewall.iptables("-N", "f2b-sshd")
+    firewall.iptables("-I", "INPUT", *jump.split(), "-j", "f2b-sshd")
+    text = "*filter\n:INPUT ACCEPT [0:0]\n:f2b-sshd -\n-A INPUT {} -j f2b-sshd\n-A INPUT -s 10.0.0.1 -j DROP\nCOMMIT\n"
+    firewall.apply(firewall.file(text.format(jump)), "--leave", "fail2ban")
+    assert firewall.save().count("-j f2b-sshd") == 1
+    firewall.hitables("status")
+    firewall.iptables("-D", "INPUT", *jump.split(), "-j", "f2b-sshd")
+    firewall.iptables("-X", "f2b-sshd")
 
 
 @pytest.mark.needs_kernel
