@@ -530,7 +530,7 @@ def _refuse_left(question: Question, patterns: Sequence[str]) -> None:
     for chain in sorted(question.chains):
         if is_foreign(chain, patterns):
             raise InvalidOption(
-                f"chain {chain} is left to another program (leave), and so not looked at: leave it out of one"
+                f"chain {chain} is left to another program (leave), so it cannot be asked for, too (chains)"
             )
 
 
