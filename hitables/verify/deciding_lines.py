@@ -83,7 +83,6 @@ class DecidingLines:
         self._boxes: dict[int, _Tests] = {}  # by identity of a rule
         self._deciders: dict[tuple[str, str], _Deciders] = {}
         self._left, self._in_all, self._more = 0, MOST_TRIES_IN_ALL, False
-        self._walked: tuple[Region, Walk] | None = None  # the last region with an extra effect
 
     def of(self, region: Region, box: Box, verdict: str | None) -> Lines:
         """The lines that decide the packets of *box*, which have the explanation of *region*.
@@ -95,9 +94,7 @@ class DecidingLines:
         decider = region.rules[self._side]
         chain = self._comparison.chain if decider is None else decider.chain
         if region.extra != (None, None):  # then the other may go on anywhere: the line of one packet
-            if self._walked is None or self._walked[0] is not region:
-                self._walked = region, self._walk(region, box)
-            walk = self._walked[1]
+            walk = self._walk(region, box)
             if walk.verdict == verdict:
                 return Lines((deciding_line(walk),))
         met = [rule for rule in self._meeting(verdict, chain, box) if _may_match(rule, region.packets)]
