@@ -61,8 +61,8 @@ class Group:
     @property
     def lines(self) -> tuple[list[int], list[int]]:
         """The lines that decide in each rule set; 0: the policy."""
-        before = {line for change in self.regions for line in change.before.lines}
-        after = {line for change in self.regions for line in change.after.lines}
+        before = {change.before.line for change in self.regions}
+        after = {change.after.line for change in self.regions}
         return sorted(before), sorted(after)
 
 
@@ -120,13 +120,13 @@ def _in_order(groups: list[Group]) -> list[Group]:
 
 
 def _but_line_before(group: Group) -> object:
-    """All of a group but the lines that decided its packets."""
-    return group.place, group.packets, replace(group.before, lines=()), group.after
+    """All of a group but the line that decided its packets."""
+    return group.place, group.packets, replace(group.before, line=0), group.after
 
 
 def _but_line_after(group: Group) -> object:
-    """All of a group but the lines that decide its packets in either rule set."""
-    return group.place, group.packets, replace(group.before, lines=()), replace(group.after, lines=())
+    """All of a group but the lines that decide its packets."""
+    return group.place, group.packets, replace(group.before, line=0), replace(group.after, line=0)
 
 
 def _joined(groups: list[Group], key: Callable[[Group], object]) -> list[Group]:
@@ -193,10 +193,9 @@ def _decided(outcome: RegionOutcome, lines: list[int]) -> str:
     named = [str(line) for line in lines if line]
     at_end = [] if all(lines) else ["at the end" if outcome.verdict in AT_END else "by policy"]
     rest = [f"{len(named) - LINES} more"] if len(named) > LINES + 1 else []
-    others = ["by others"] if outcome.more else []
     named = named[:LINES] if rest else named
     by_lines = [f"by line{'s' * (len(named) > 1)} {_listed([*named, *rest])}"] if named else []
-    return f"{outcome.verdict} {_listed([*by_lines, *others, *at_end])}"
+    return f"{outcome.verdict} {_listed([*by_lines, *at_end])}"
 
 
 def _listed(words: list[str]) -> str:
@@ -330,10 +329,4 @@ def _change(change: Change, family: Family) -> dict[str, Any]:
 
 def _outcome(outcome: RegionOutcome) -> dict[str, Any]:
     effects = [{"effect": effect, "line": line} for effect, line in outcome.effects]
-    return {
-        "verdict": outcome.verdict,
-        "line": outcome.line,
-        "lines": list(outcome.lines),
-        "all_lines": not outcome.more,
-        "effects": effects,
-    }
+    return {"verdict": outcome.verdict, "line": outcome.line, "effects": effects}

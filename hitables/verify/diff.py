@@ -8,8 +8,8 @@ Invariant: the regions of whole packets are disjoint and contain every packet th
 differently, unless `Changes.complete` is False.  Regions of fragments and of broken headers may overlap, as
 they do not give the number of bytes.
 
-Cost: one run of the prover per class of packets, chain and backend, then joining up to MOST regions, and
-walks through the programs for each region that several rules may decide (deciding_lines.py).
+Cost: one run of the prover per class of packets, chain and backend, then joining up to MOST regions, and a
+walk through both programs for each explanation, which reads few rules of long chains.
 
 Users: the command `hitables diff` and report/diff.py.
 """
@@ -28,16 +28,17 @@ from hitables.ir import semantics
 from hitables.ir.fields import ICMP, ICMPV6, PORT_PROTOCOLS, Family, Field, top
 from hitables.ir.hooks import hook_box
 from hitables.ir.intervals import Values
-from hitables.ir.packet import Backend
+from hitables.ir.packet import Backend, Outcome
 from hitables.ir.packet_text import show_values
 from hitables.ir.program import Program
 from hitables.ir.rule import Kind, Role, Rule
+from hitables.ir.semantics import Walk
 
-from .deciding_lines import DecidingLines
 from .exact import Comparison, Region, Tell, comparisons
 from .join_boxes import Box, join
 from .packet_classes import PacketClass
 from .question import Question, Undecided, with_all_tables
+from .rules_for_packet import LongChains
 from .told_facts import Told
 
 # Regions of one chain and class of packets, before they are joined: more than a person reads.
@@ -51,20 +52,13 @@ class RegionOutcome:
     """What one program does with the packets of a region.
 
     verdict  None: the same as in the other program; it varies within the region
-    lines    of the rules that decide, ascending; 0: the policy, or a rule without a line
-    more     whether rules of other lines may decide, too, as there are too many to try
+    line     of the rule that decides; 0: the policy, or a rule without a line
     effects  that only this program has: (effect, line)
     """
 
     verdict: str | None
-    lines: tuple[int, ...]
-    more: bool
-    effects: tuple[tuple[str, int], ...]
-
-    @property
-    def line(self) -> int:
-        """The first of *lines* that is not 0; 0: there is none."""
-        return next(filter(None, self.lines), 0)
+    line: int
+    effects: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -141,9 +135,9 @@ def _kind(packets: PacketClass) -> str:
 
 def _changes_of_chain(comparison: Comparison, out: Changes) -> Iterator[Change]:
     """The changes of one pair of chains; notes in *out* why some are missing."""
-    deciding = [DecidingLines(comparison, side) for side in (0, 1)]
+    tables = [LongChains(table) for table in comparison.tables.tables]
     for regions in explained(comparison, out):
-        yield from joined(comparison, regions, deciding)
+        yield from joined(comparison, regions, tables)
 
 
 def explained(
@@ -185,20 +179,14 @@ def _explanation(region: Region) -> tuple[object, ...]:
     return _kind(region.packets), *rules, *region.acted, *region.verdicts, *asked
 
 
-def joined(
-    comparison: Comparison, regions: list[Region], deciding: Sequence[DecidingLines]
-) -> Iterator[Change]:
+def joined(comparison: Comparison, regions: list[Region], tables: Sequence[LongChains]) -> Iterator[Change]:
     """The changes of regions with one explanation, as few as they can be joined to.
 
     *tables*: those of the comparison.
     """
     first = regions[0]
-    effects = [_effects(first, side) for side in (0, 1)]
+    outcomes = [_outcome(comparison, first, side, tables[side]) for side in (0, 1)]
     for area in areas(comparison, regions):
-        before, after = (
-            RegionOutcome(verdict, *(lines.of(first, area.ends, verdict)), own)
-            for verdict, lines, own in zip(first.verdicts, deciding, effects, strict=True)
-        )
         yield Change(
             comparison.table,
             comparison.chain,
@@ -208,8 +196,8 @@ def joined(
             area.facts,
             first.answers,
             area.headers,
-            before,
-            after,
+            outcomes[0],
+            outcomes[1],
         )
 
 
@@ -218,14 +206,12 @@ class Area:
     """A part of the header space; *box*, *facts* and *headers* as in `Change`.
 
     no_mac  whether packets without a mac address are in it
-    ends    the coordinates, by dimension and writes before (`areas`); of all areas that tell one box
     """
 
     box: Mapping[Field, Values]
     no_mac: bool
     facts: tuple[tuple[str, bool], ...]
     headers: int
-    ends: Box
 
 
 def areas(comparison: Comparison, regions: list[Region]) -> Iterator[Area]:
@@ -244,16 +230,23 @@ def areas(comparison: Comparison, regions: list[Region]) -> Iterator[Area]:
         _, no_mac = macs.values(box[Field.MAC])
         headers = _headers(comparison, box)
         for facts in _facts(comparison, box):
-            yield Area(values, no_mac, facts, headers, box)
+            yield Area(values, no_mac, facts, headers)
 
 
 # ---- what each program does ----
 
 
-def _effects(region: Region, side: int) -> tuple[tuple[str, int], ...]:
-    """The effects that only one program has, and their lines."""
-    extra = region.extra[side]
-    return () if extra is None else ((_effect(extra.rule, region.acted[side]), extra.rule.line),)
+def _outcome(comparison: Comparison, region: Region, side: int, chains: LongChains) -> RegionOutcome:
+    extra, verdict = region.extra[side], region.verdicts[side]
+    effects = () if extra is None else ((_effect(extra.rule, region.acted[side]), extra.rule.line),)
+    if verdict is None:
+        return RegionOutcome(None, 0, effects)
+    packet = comparison.draft(region, side).packet()
+    walk = semantics.run(chains.of(packet), comparison.chain, packet, comparison.backend)
+    if walk.verdict == verdict:
+        return RegionOutcome(verdict, _deciding_line(walk), effects)
+    decider = region.rules[side]  # where values are written that no packet shows
+    return RegionOutcome(verdict, 0 if decider is None else decider.rule.line, effects)
 
 
 def _effect(rule: Rule, acted: bool) -> str:
@@ -263,6 +256,15 @@ def _effect(rule: Rule, acted: bool) -> str:
         return target.key
     asked = [match.key for match in rule.matches if match.role in (Role.NAMED, Role.ONCE)]
     return semantics.evaluation(asked[0]) if asked else "counts"
+
+
+def _deciding_line(walk: Walk) -> int:
+    if not walk.steps or walk.verdict == semantics.RETURNS:
+        return 0
+    last = walk.steps[-1]
+    target = last.rule.target
+    ends = target is not None and target.key == walk.verdict and last.outcome is Outcome.YES
+    return last.rule.line if ends or last.outcome is Outcome.DROPPED else 0
 
 
 # ---- boxes ----

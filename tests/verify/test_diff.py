@@ -98,40 +98,6 @@ def test_what_one_program_writes_is_shown(one: str, other: str) -> None:
         assert change.before.effects and change.after.effects
 
 
-@pytest.mark.parametrize(
-    ("after", "words"),
-    [
-        ("-A INPUT -p tcp -j DROP\n-A INPUT -j DROP\n", "by lines 5 and 6"),
-        ("-A INPUT -s 10.0.0.0/8 -j DROP\n-A INPUT -j DROP\n", "by lines 5 and 6"),
-        ("-A INPUT -m mark --mark 2 -j DROP\n-A INPUT -j DROP\n", "by lines 5 and 6"),
-        ("-A INPUT -p tcp -j DROP\n-A INPUT -p tcp --dport 22 -j DROP\n-A INPUT -j DROP\n", "by lines 5 and 7"),
-        ("-A INPUT -j DROP\n-A INPUT -p tcp -j DROP\n", "by line 5"),
-        ("-A sub -p tcp -j DROP\n-A sub -j DROP\n-A INPUT -j sub\n", "by lines 5 and 6"),
-        ("-A sub -p udp -j DROP\n-A INPUT -p tcp -j sub\n-A INPUT -j DROP\n", "by line 7"),
-        ("-A INPUT -p tcp -j DROP\n", "by line 5 and by policy"),
-    ],
-)  # fmt: skip
-def test_all_lines_that_decide_in_a_region_are_named(after: str, words: str) -> None:
-    before = program("-A INPUT -d 10.0.0.6 -j ACCEPT\n-A INPUT -j DROP\n", "DROP")
-    diff = changes(before, program(after, "DROP", ":sub -\n:out -\n"), Question(), tell=lambda stage: None)
-    assert f"    was ACCEPT by line 3, now DROP {words}  (also later fragments" in show(
-        diff, ("A", "B"), None
-    )
-
-
-def test_where_too_many_rules_may_decide_others_are_told_of() -> None:
-    drops = "".join(f"-A INPUT -s 10.0.{at}.0/24 -j DROP\n" for at in range(200))
-    before, after = program(drops, "DROP"), program("", "ACCEPT")
-    (change,) = (
-        each
-        for each in changes(before, after, Question(), tell=lambda stage: None).regions
-        if each.packets == WHOLE
-    )
-    assert change.before.more and change.before.lines == (0, *range(3, 67))
-    words = show(changes(before, after, Question(), tell=lambda stage: None), ("A", "B"), None)
-    assert "was DROP by lines 3, 4, 5 and 61 more, by others and by policy, now ACCEPT by policy" in words
-
-
 RESTORED = "-A PREROUTING -j CONNMARK --restore-mark\n"
 MARKED = "-A PREROUTING -m mark --mark {} -j DROP\n"
 
