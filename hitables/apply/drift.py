@@ -70,9 +70,10 @@ def moved_jumps(present: Tables, half: Half, patterns: Sequence[str]) -> Iterato
 
 
 def cut_off_jumps(present: Tables, half: Half, patterns: Sequence[str]) -> Iterator[str]:
-    """The new jumps to chains of others behind a tree from which packets do not come back, as messages.
+    """The jumps to chains of others that stand behind a tree now, and did not when loaded, as messages.
 
-    Where a program is known to append jumps (ir.foreign.appended), trees let packets come back.
+    Packets do not come back from the tree, but where a program is known to append its jumps
+    (ir.foreign.appended).  `moved_jumps` tells of the other jumps that were loaded.
     """
     for table, recorded in half.tables.items():
         generated = half.generated.get(table, ())
@@ -80,13 +81,17 @@ def cut_off_jumps(present: Tables, half: Half, patterns: Sequence[str]) -> Itera
             now = present.get(table, {}).get(name)
             if now is None or is_foreign(name, patterns) or _own(now, patterns) != _own(chain, patterns):
                 continue
-            own = (rule for rule in chain.rules if not is_foreign(rule.enters, patterns))
-            gotos = [at for at, rule in enumerate(own) if rule.goes and rule.enters in generated]
+            ours = (rule for rule in chain.rules if not is_foreign(rule.enters, patterns))
+            gotos = [at for at, rule in enumerate(ours) if rule.goes and rule.enters in generated]
+            if not gotos:
+                continue
             then = _places(chain, patterns)
+            last = {rule.body for rule in now.rules if goes_last(table, name, rule.enters)}
             for body, places in _places(now, patterns).items():
-                if gotos and body not in then and max(places) > gotos[0]:
+                behind, before = (sum(at > gotos[0] for at in each) for each in (places, then.get(body, ())))
+                if behind > before and (body in last or body not in then):
                     yield (
-                        f"table {table}, chain {name}: '{body}' was added behind a tree, from which packets "
+                        f"table {table}, chain {name}: '{body}' stands behind a tree now, from which packets "
                         "do not come back to it; hitables apply of the file puts that right"
                     )
 

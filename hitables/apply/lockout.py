@@ -191,7 +191,12 @@ def session_of(environment: Mapping[str, str]) -> Session | None:
 
 
 def ssh_connection(environment: Mapping[str, str]) -> str:
-    """SSH_CONNECTION in *environment*, or "".  Where it is empty, the user says that there is no session.
+    """SSH_CONNECTION in *environment*, or ""."""
+    return _told_connection(environment) or ""
+
+
+def _told_connection(environment: Mapping[str, str]) -> str | None:
+    """SSH_CONNECTION; "": the user says that there is no session; None: nobody says anything.
 
     sudo, doas and `su -` take it away; then it is that of the nearest process above this one that has it.
     A process that was left to init has left the session that started it, too, as a server of tmux has.
@@ -210,7 +215,7 @@ def ssh_connection(environment: Mapping[str, str]) -> str:
                 if name == b"SSH_CONNECTION":
                     return value.decode("ascii", "replace")
             process = parent
-    return ""
+    return None
 
 
 def _parent_and_session(process: int) -> tuple[int, int]:
@@ -221,12 +226,12 @@ def _parent_and_session(process: int) -> tuple[int, int]:
 
 
 def may_be_remote(environment: Mapping[str, str]) -> bool:
-    """Whether this is a terminal other than a console, and *environment* does not deny a session.
+    """Whether this is a terminal other than a console, and nobody says whether there is a session.
 
     run0 and machinectl let init start the commands of a session, so `ssh_connection` does not find it.
     """
     try:
-        return "SSH_CONNECTION" not in environment and os.ttyname(0).startswith("/dev/pts/")
+        return _told_connection(environment) is None and os.ttyname(0).startswith("/dev/pts/")
     except OSError:
         return False
 

@@ -154,8 +154,8 @@ def _rules(
             known.remove(rule.body)
             before.append(rule.body)
         else:
-            at_end = goes_last(table, name, rule.enters)
-            place = len(rules) if at_end else _place(rules, before, last < at)
+            is_last = goes_last(table, name, rule.enters) or -1 < last < at
+            place = len(rules) if is_last else _place(rules, before)
             rules.insert(place, replace(rule, line=0))
             before.append(rule.body)
             kept.append(rule.enters)
@@ -164,15 +164,9 @@ def _rules(
     return tuple(rules)
 
 
-def _place(rules: list[TextRule], before: list[str], is_last: bool) -> int:
-    """Where a jump of the kernel goes among *rules*: there it stands behind those of *before*.
-
-    *is_last*: no rule of ours is behind it.  It stays last where *rules* lacks any of *before*, as those of
-    a tree.  Else it goes behind the nearest rule that *rules* has, or in front, where most are inserted.
-    """
+def _place(rules: list[TextRule], before: list[str]) -> int:
+    """Behind the nearest rule of *before* that *rules* has; else in front, where such jumps are inserted."""
     bodies = [rule.body for rule in rules]
-    if is_last and not set(before) <= set(bodies):
-        return len(rules)
     for body in reversed(before):
         if body in bodies:
             return len(bodies) - bodies[::-1].index(body)

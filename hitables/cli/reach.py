@@ -61,8 +61,8 @@ from .terminal import (
         metavar="STATES",
         default="",
         help="Packets of connections in these states (NEW,ESTABLISHED), or any. By default first packets of "
-        "connections: they are NEW, but in table raw INVALID, and of tcp have SYN without ACK, RST and FIN; "
-        "NEW alone means the same.",
+        "connections: they are NEW, but in table raw INVALID, and of tcp have SYN without ACK, RST and FIN. "
+        "NEW alone means these, too, but in table raw.",
     ),
 )
 @section(

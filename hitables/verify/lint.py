@@ -16,6 +16,7 @@ Users: the command `hitables lint` and report/lint.py.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
@@ -134,18 +135,21 @@ def lint(program: Program, question: Question, *, tell: Tell, one_remains: OneRe
         tell(f"table {table.name}")
         reach = Reachability(table)
         flaws = [*_unreached(table, reach, question, one_remains), *_empty(table, question, one_remains)]
-        empty = {flaw.line: flaw for flaw in flaws if flaw.kind == EMPTY}
+        empty: dict[int, list[Flaw]] = {}  # by line, which several rules may have
+        for flaw in flaws:
+            if flaw.kind == EMPTY:
+                empty.setdefault(flaw.line, []).append(flaw)
         try:
             opened = with_open_policies(table)
             linter = _TableLinter(program, opened, reach, question, deadline, one_remains)
             for flaw in linter.flaws(tell):
-                if flaw.line not in empty:
+                if not empty.get(flaw.line):
                     flaws.append(flaw)
                     continue
-                jump = empty.pop(flaw.line)
+                jump = empty[flaw.line].pop()
                 if flaw.kind == NEVER:  # the stronger fact: removing the rule may make others needless
                     flaws[flaws.index(jump)] = flaw
-            for jump in empty.values():
+            for jump in itertools.chain.from_iterable(empty.values()):
                 if linter.may_list(table[jump.chain]):  # then it was examined, and does not change nothing
                     flaws[flaws.index(jump)] = replace(jump, why=f"{jump.why}; {DROPS}")
         except OutOfBudget as budget:

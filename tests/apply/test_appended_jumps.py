@@ -15,6 +15,9 @@ from support.firewall import Firewall, plain
 from support.small_namespace import Namespace
 
 import hitables
+from hitables.apply.drift import cut_off_jumps
+from hitables.apply.store import Half
+from hitables.apply.texts import parse
 from hitables.compiler import tables
 from hitables.compiler.options import Options
 from hitables.compiler.pipeline import compile_text
@@ -89,10 +92,41 @@ def test_a_jump_that_an_unknown_program_appends_is_told_and_applied_rules_let_pa
     firewall.iptables("-N", "mine-a")
     firewall.iptables("-A", "OUTPUT", "-j", "mine-a")
     shown = firewall.hitables("status", status=1).stdout
-    assert "chain OUTPUT: '-j mine-a' was added behind a tree" in shown
+    assert "chain OUTPUT: '-j mine-a' stands behind a tree now" in shown
     firewall.apply(firewall.file(text), "--leave", "mine-*")
     assert len(firewall.iptables("-S", "OUTPUT").splitlines()) == 3
     firewall.hitables("status")
+
+
+def test_a_jump_in_front_of_a_tree_that_was_appended_again_is_told() -> None:
+    """As of rules that an earlier version applied, whose trees are not called."""
+    tree = ["-A OUTPUT -s 10.0.0.0/9 -g ht1", "-A OUTPUT -s 10.128.0.0/9 -j ACCEPT", "-A ht1 -j ACCEPT"]
+    jump = f"-A OUTPUT {JUMP}"
+    texts = (
+        "\n".join(["*nat", ":OUTPUT ACCEPT [0:0]", ":DOCKER - [0:0]", ":ht1 - [0:0]", *rules, "COMMIT", ""])
+        for rules in ([jump, *tree], [*tree, jump])
+    )
+    loaded, now = map(parse, texts)
+    half = Half(loaded, {"nat": ("ht1",)})
+    (told,) = cut_off_jumps(now, half, ["DOCKER"])
+    assert f"chain OUTPUT: '{JUMP}' stands behind a tree now" in told
+    assert not list(cut_off_jumps(loaded, half, ["DOCKER"]))
+    assert not list(cut_off_jumps(now, Half(now, {"nat": ("ht1",)}), ["DOCKER"]))
+
+
+@pytest.mark.needs_kernel
+@pytest.mark.parametrize("spelling", ["{}", "{}/32"])
+def test_a_jump_behind_all_rules_stays_last_however_the_file_is_spelled(
+    firewall: Firewall, spelling: str
+) -> None:
+    rules = [f"-A INPUT -s {spelling.format(f'10.0.0.{each}')} -j DROP" for each in range(1, 5)]
+    for rule in rules[:3]:
+        firewall.iptables(*rule.split())
+    firewall.iptables("-N", "f2b-a")
+    firewall.iptables("-A", "INPUT", "-j", "f2b-a")
+    text = "\n".join(["*filter", ":INPUT ACCEPT [0:0]", *rules, "COMMIT", ""])
+    firewall.apply(firewall.file(text), "--leave", "fail2ban")
+    assert firewall.iptables("-S", "INPUT").splitlines()[-1] == "-A INPUT -j f2b-a"
 
 
 @pytest.mark.parametrize("backend", ["any", "legacy", "nft"])

@@ -303,11 +303,12 @@ def test_jumps_to_chains_of_others_are_those_of_the_kernel() -> None:
     own = "-A INPUT -s 10.0.0.1/32 -j DROP\n-A INPUT -s 10.0.0.2/32 -j DROP\n"
     chain = ":f2b-a - [0:0]\n"
     one, two = "-s 10.0.0.1/32 -j DROP", "-s 10.0.0.2/32 -j DROP"
-    # Inserted in front, or behind a rule that both have.
+    # Inserted in front, or behind a rule that both have; or behind all rules.
     front = f"{head}{chain}-A INPUT -j f2b-a\n{own}COMMIT\n"
     assert merged(f"{head}{own}COMMIT\n", front)[0] == ["-j f2b-a", one, two]
-    behind = f"{head}{chain}-A INPUT -s 10.0.0.1/32 -j DROP\n-A INPUT -j f2b-a\nCOMMIT\n"
-    assert merged(f"{head}{own}COMMIT\n", behind)[0] == [one, "-j f2b-a", two]
+    behind = f"{head}{chain}-A INPUT -s 10.0.0.1/32 -j DROP\n-A INPUT -j f2b-a\n"
+    assert merged(f"{head}{own}COMMIT\n", f"{behind}-A INPUT -j DROP\nCOMMIT\n")[0] == [one, "-j f2b-a", two]
+    assert merged(f"{head}{own}COMMIT\n", f"{behind}COMMIT\n")[0] == [one, two, "-j f2b-a"]
     # One that both have stays where the file has it; one to a chain that is gone is left out.
     both = f"{head}{chain}{own}-A INPUT -j f2b-a\nCOMMIT\n"
     assert merged(both, front)[0] == [one, two, "-j f2b-a"]
