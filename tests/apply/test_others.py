@@ -380,20 +380,27 @@ def test_a_ban_program_works_beside_applies_and_rollbacks(firewall: Firewall) ->
 
 
 @pytest.mark.needs_kernel
-@pytest.mark.parametrize("jump", [
-    "-p tcp --dport ssh", "-p 6 -m tcp --dport 22", "-m tcp -p tcp --syn --dport 22",
-    "-s 10.0.0.5/255.255.255.255 -m limit --limit 120/hour",
-])  # fmt: skip
-def test_a_jump_in_another_spelling_is_the_jump_of_the_kernel(firewall: Firewall, jump: str) -> None:
-    """With a second one the chain could not be deleted when its program ends."""
-    firewall.iptables("-N", "f2b-sshd")
-    firewall.iptables("-I", "INPUT", *jump.split(), "-j", "f2b-sshd")
-    text = "*filter\n:INPUT ACCEPT [0:0]\n:f2b-sshd -\n-A INPUT {} -j f2b-sshd\n-A INPUT -s 10.0.0.1 -j DROP\nCOMMIT\n"
-    firewall.apply(firewall.file(text.format(jump)), "--leave", "fail2ban")
-    assert firewall.save().count("-j f2b-sshd") == 1
+def test_jumps_in_other_spellings_are_the_jumps_of_the_kernel(firewall: Firewall) -> None:
+    """With a second one a chain could not be deleted when its program ends."""
+    spellings = [
+        "-p tcp --dport ssh",
+        "-p 6 -m tcp --dport 23",
+        "-m tcp -p tcp --syn --dport 24",
+        "-s 10.0.0.5/255.255.255.255 -m limit --limit 120/hour",
+    ]
+    jumps = [f"{words} -j f2b-{number}" for number, words in enumerate(spellings)]
+    for number, jump in enumerate(jumps):
+        firewall.iptables("-N", f"f2b-{number}")
+        firewall.iptables("-A", "INPUT", *jump.split())
+    chains = "".join(f":f2b-{number} -\n" for number in range(len(jumps)))
+    rules = "".join(f"-A INPUT {jump}\n" for jump in jumps)
+    text = f"*filter\n:INPUT ACCEPT [0:0]\n{chains}{rules}-A INPUT -s 10.0.0.1 -j DROP\nCOMMIT\n"
+    firewall.apply(firewall.file(text), "--leave", "fail2ban")
+    assert firewall.save().count("-j f2b-") == len(jumps)
     firewall.hitables("status")
-    firewall.iptables("-D", "INPUT", *jump.split(), "-j", "f2b-sshd")
-    firewall.iptables("-X", "f2b-sshd")
+    for number, jump in enumerate(jumps):
+        firewall.iptables("-D", "INPUT", *jump.split())
+        firewall.iptables("-X", f"f2b-{number}")
 
 
 @pytest.mark.needs_kernel
