@@ -50,23 +50,17 @@ def moved_jumps(present: Tables, half: Half, patterns: Sequence[str]) -> Iterato
     Those that go last are where their programs want them.  Of equal jumps any may be gone: those that are
     left are taken for the last ones, which moves fewest.
     """
-    for table, recorded in half.tables.items():
-        for name, chain in recorded.items():
-            now = present.get(table, {}).get(name)
-            if now is None or is_foreign(name, patterns) or _own(now, patterns) != _own(chain, patterns):
-                continue
-            then, places = _places(chain, patterns), _places(now, patterns)
-            appended = {rule.body for rule in now.rules if goes_last(table, name, rule.enters)}
-            for body, before in then.items():
-                if body in appended:
-                    continue
-                after = places.get(body, [])
-                for old, new in zip(before[-len(after) :], after, strict=False):
-                    if new > old:
-                        yield (
-                            f"table {table}, chain {name}: '{body}' comes after {counted(new, 'rule')} that "
-                            f"are not of --leave, was after {old}"
-                        )
+    for table, name, chain, now in _chains_of_both(present, half, patterns):
+        then, places = _places(chain, patterns), _places(now, patterns)
+        last = _jumps_that_go_last(table, name, now)
+        for body, before in then.items():
+            after = places.get(body, []) if body not in last else []
+            for old, new in zip(before[-len(after) :], after, strict=False):
+                if new > old:
+                    yield (
+                        f"table {table}, chain {name}: '{body}' comes after {counted(new, 'rule')} that "
+                        f"are not of --leave, was after {old}"
+                    )
 
 
 def cut_off_jumps(present: Tables, half: Half, patterns: Sequence[str]) -> Iterator[str]:
@@ -75,25 +69,36 @@ def cut_off_jumps(present: Tables, half: Half, patterns: Sequence[str]) -> Itera
     Packets do not come back from the tree, but where a program is known to append its jumps
     (ir.foreign.appended).  `moved_jumps` tells of the other jumps that were loaded.
     """
-    for table, recorded in half.tables.items():
+    for table, name, chain, now in _chains_of_both(present, half, patterns):
         generated = half.generated.get(table, ())
+        ours = (rule for rule in chain.rules if not is_foreign(rule.enters, patterns))
+        gotos = [at for at, rule in enumerate(ours) if rule.goes and rule.enters in generated]
+        if not gotos:
+            continue
+        then, last = _places(chain, patterns), _jumps_that_go_last(table, name, now)
+        for body, places in _places(now, patterns).items():
+            behind, before = (sum(at > gotos[0] for at in each) for each in (places, then.get(body, ())))
+            if behind > before and (body in last or body not in then):
+                yield (
+                    f"table {table}, chain {name}: '{body}' stands behind a tree now, from which packets "
+                    "do not come back to it; hitables apply of the file puts that right"
+                )
+
+
+def _chains_of_both(
+    present: Tables, half: Half, patterns: Sequence[str]
+) -> Iterator[tuple[str, str, TextChain, TextChain]]:
+    """Table, name, as recorded, as present: of our chains that have as many rules of ours in both."""
+    for table, recorded in half.tables.items():
         for name, chain in recorded.items():
             now = present.get(table, {}).get(name)
             if now is None or is_foreign(name, patterns) or _own(now, patterns) != _own(chain, patterns):
                 continue
-            ours = (rule for rule in chain.rules if not is_foreign(rule.enters, patterns))
-            gotos = [at for at, rule in enumerate(ours) if rule.goes and rule.enters in generated]
-            if not gotos:
-                continue
-            then = _places(chain, patterns)
-            last = {rule.body for rule in now.rules if goes_last(table, name, rule.enters)}
-            for body, places in _places(now, patterns).items():
-                behind, before = (sum(at > gotos[0] for at in each) for each in (places, then.get(body, ())))
-                if behind > before and (body in last or body not in then):
-                    yield (
-                        f"table {table}, chain {name}: '{body}' stands behind a tree now, from which packets "
-                        "do not come back to it; hitables apply of the file puts that right"
-                    )
+            yield table, name, chain, now
+
+
+def _jumps_that_go_last(table: str, name: str, chain: TextChain) -> set[str]:
+    return {rule.body for rule in chain.rules if goes_last(table, name, rule.enters)}
 
 
 def _own(chain: TextChain, patterns: Sequence[str]) -> int:

@@ -192,12 +192,13 @@ def session_of(environment: Mapping[str, str]) -> Session | None:
 
 def ssh_connection(environment: Mapping[str, str]) -> str:
     """SSH_CONNECTION in *environment*, or ""."""
-    return _told_connection(environment) or ""
+    return _set_connection(environment) or ""
 
 
-def _told_connection(environment: Mapping[str, str]) -> str | None:
-    """SSH_CONNECTION; "": the user says that there is no session; None: nobody says anything.
+def _set_connection(environment: Mapping[str, str]) -> str | None:
+    """SSH_CONNECTION in *environment* or of a process above; None: it is set nowhere.
 
+    A user sets it to nothing to say that there is no session.
     sudo, doas and `su -` take it away; then it is that of the nearest process above this one that has it.
     A process that was left to init has left the session that started it, too, as a server of tmux has.
     """
@@ -226,12 +227,12 @@ def _parent_and_session(process: int) -> tuple[int, int]:
 
 
 def may_be_remote(environment: Mapping[str, str]) -> bool:
-    """Whether this is a terminal other than a console, and nobody says whether there is a session.
+    """Whether this is a terminal other than a console, and SSH_CONNECTION is set nowhere.
 
     run0 and machinectl let init start the commands of a session, so `ssh_connection` does not find it.
     """
     try:
-        return _told_connection(environment) is None and os.ttyname(0).startswith("/dev/pts/")
+        return _set_connection(environment) is None and os.ttyname(0).startswith("/dev/pts/")
     except OSError:
         return False
 

@@ -258,10 +258,7 @@ def _tell_of_moved_jumps(ready: Sequence[Ready], force: InForce, report: Report)
     for each in ready:
         half = force.half(each.kernel.family)
         for moved in moved_jumps(each.found.tables, half, force.leave()) if half is not None else ():
-            report.tell(
-                f"warning: {moved}; apply leaves it there, "
-                "hitables status --repair before apply moves it back"
-            )
+            report.tell(f"warning: {moved}; hitables status --repair before apply moves it back")
 
 
 def _tell_of_presets(ready: Ready, patterns: Sequence[str], report: Report) -> None:

@@ -339,8 +339,7 @@ def _mismatch(
 ) -> _Mismatch | Equal:
     """How the rules of *text* differ from *program*, in which the chains *leave* are hidden, if they do.
 
-    They are compared with the jumps that others append.
-
+    Both are compared with the jumps that other programs append (ir.foreign.with_appended).
     The *changed* chains are compared even where no built-in chain enters them.
     """
     from ..verify.portfolio import check_with_unreached

@@ -190,9 +190,10 @@ def _unreached(table: Table, reach: Reachability, question: Question, one_remain
 
 
 def _empty(table: Table, question: Question, one_remains: OneRemains) -> Iterator[Flaw]:
-    """The jumps to chains without rules that do nothing but drop packets with broken headers, maybe.
+    """The jumps (-j) to chains without rules: all that they can do is to drop broken headers by a match.
 
-    A goto there leaves its chain, and a match may write a memory: the prover examines these as all rules.
+    Not those with a match that has a memory, nor gotos, which leave their chain.  These are examined as all
+    rules are.
     """
     for chain in table.chains:
         if not _in_question(question, chain.name):
