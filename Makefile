@@ -102,6 +102,9 @@ papers-flows: setup ## the flow state paper again, a day of packets (an hour; BE
 papers-storm: setup ## the evaluation of the Storm paper again: hit ratios, caches, threads (BENCH_FLAGS=--short for minutes)
 	python -m benchmarks.storm $(BENCH_FLAGS)
 
+papers-storm-cores: setup ## the threads of the Storm paper with a core for each (two minutes; needs eight cores or more)
+	python -m benchmarks.storm --cores --packets 600000 --runs 8 $(BENCH_FLAGS)
+
 papers-sfl-kernel: setup ## table II of the SFL paper in the kernel: packets/s while updates arrive (75 minutes; needs root)
 	python -m benchmarks.lcn2016_kernel $(BENCH_FLAGS)
 

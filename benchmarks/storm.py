@@ -4,7 +4,8 @@ Hit ratios over time (figure 8) and over the locality of the traffic (figure 9),
 do not evolve; sizes of the cache (table 5), entries searched (figure 10), evolving rules over the window
 (3.2.3), what a sample costs, what a cache is worth in front of each classifier.  The threads (figures 3, 6
 and 7, table 6, formula (1)) are in storm_threads.py: real as far as this machine has cores, and in a model
-beyond.  Real runs with more threads than cores: `threads`, and what section 4 chooses (`lessons`).
+beyond.  Real runs with more threads than cores: `threads`, and what section 4 chooses (`lessons`).  With
+--cores only what needs a core for each thread, on a machine of eight cores or more.
 
 R6 and R7 are the WUSTL sets acl1_5K and acl1_10K, whose sizes agree to the rule; R1 to R5 are not public, and
 are drawn from seeds in the same sizes.  The traces are not public either: the traffic is made, and described
@@ -54,6 +55,12 @@ MILLISECOND = 9766
 # Packets of which one is a sample, where one thread does everything.
 EVERY = 16
 
+# The paper's partition of seven threads; cores for it and its main thread.
+SEVEN = "4-2-1"
+ENOUGH = 8
+# With --cores.
+CORES_OUTPUT = OUTPUT.with_name("storm-cores.json")
+SIDE_BY_SIDE = ("agreement", "threads", "lessons")
 # Times that the traffic is sent in a run of threads.
 REPEATED = 8
 
@@ -260,13 +267,16 @@ def lossless(storm: Storm, headers: Headers, most: float, tries: int = 10) -> fl
     return low
 
 
-def threads(names: tuple[str, ...], packets: int) -> Iterator[Row]:
+def threads(names: tuple[str, ...], packets: int, runs: int) -> Iterator[Row]:
     """Figure 6, real: Storm by partition, and HyperCuts, without loss and saturated.
 
     Partitions for which this machine has cores, and 1-1-1.
     """
     cores = len(os.sched_getaffinity(0))
-    partitions = ["1-0-0", "2-0-0", "1-1-1", "2-1-1", "1-2-1", "4-2-1", "2-4-1", "3-3-1", "dynamic", "8-0-0"]
+    partitions = (
+        "1-0-0", "2-0-0", "7-0-0", "8-0-0", "1-1-1", "2-1-1", "1-2-1", "2-2-1", "4-2-1", "2-4-1", "3-3-1",
+        "dynamic", "4-4-1", "6-1-1", "7-7-1",
+    )  # fmt: skip
     for name, rules in sets(names):
         headers = long_run(name, packets)
         for partition in partitions:
@@ -274,8 +284,7 @@ def threads(names: tuple[str, ...], packets: int) -> Iterator[Row]:
                 continue
             options: Row = {"partition": partition, "publish": 4, "tries": 32, "pin": True}
             with Storm("hypercuts", rules, classes_of(rules, "90"), full="wait", **options) as storm:
-                runs = [storm.run(headers) for _ in range(20)]
-                best = max(runs, key=lambda run: run.packets_per_s)
+                best = max((storm.run(headers) for _ in range(runs)), key=lambda run: run.packets_per_s)
             with Storm("hypercuts", rules, classes_of(rules, "90"), full="lose", **options) as storm:
                 rate = lossless(storm, headers, 1.1 * best.packets_per_s)
             yield {
@@ -289,11 +298,12 @@ def threads(names: tuple[str, ...], packets: int) -> Iterator[Row]:
 def lessons(names: tuple[str, ...], runs: int) -> Iterator[Row]:
     """Section 4: what each choice of the implementation is worth, saturated; figure 3; two updaters.
 
-    A cache thread that classifies its own misses, and an updater: a core for each on a machine of two.  Best
-    of several runs of some milliseconds.
+    A cache thread that classifies its own misses, and an updater: a core for each on a machine of two; where
+    there are more, also four cache threads, two classifiers and an updater.  Best of several runs of some
+    milliseconds.
     """
     base: Row = {"partition": "1-0-1", "publish": 4, "tries": 32, "pin": True}
-    ways: tuple[tuple[str, Row], ...] = (
+    of_any_partition: tuple[tuple[str, Row], ...] = (
         ("two copies, mailbox, columns", {}),
         ("one copy under a lock", {"copies": 1}),
         ("three copies", {"copies": 3}),
@@ -301,12 +311,20 @@ def lessons(names: tuple[str, ...], runs: int) -> Iterator[Row]:
         ("an array, one header at a time", {"form": "rows"}),
         ("a list", {"form": "list"}),
         ("a list, one copy under a lock", {"form": "list", "copies": 1}),
+    )
+    ways: tuple[tuple[str, Row], ...] = (
+        *of_any_partition,
         ("two updaters", {"partition": "1-0-2"}),
         ("a classifier behind a ring, no cache", {"partition": "1-1-0"}),
         ("a classifier behind a ring under a lock, no cache", {"partition": "1-1-0", "ring_locks": True}),
         ("one thread with everything (figure 3)", {"partition": "1-0-0", "own": True}),
         ("two threads with everything (figure 3)", {"partition": "2-0-0", "own": True}),
     )
+    if len(os.sched_getaffinity(0)) >= Partition.read(SEVEN).threads:
+        ways += tuple(
+            (f"{SEVEN}, {way}", options | {"partition": SEVEN}) for way, options in of_any_partition
+        )
+        ways += ((f"{SEVEN}, rings under locks", {"partition": SEVEN, "ring_locks": True}),)
     for name, rules in sets(names):
         headers = packets_of(name, storm_threads.TRAFFIC, 100_000)
         for way, options in ways:
@@ -365,16 +383,27 @@ def write_pages(data: dict[str, Any]) -> None:
     ):
         if data.get(part):
             fill(DOCS / "classifiers.md", name, show(data[part]))
+    cores = json.loads(CORES_OUTPUT.read_text())
+    fill(DOCS / "classifiers.md", "storm-cores", storm_threads.cores_table(cores))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--packets", type=int, default=1_000_000, help="of each preset")
+    parser.add_argument("--runs", type=int, help="of some milliseconds, of which the best counts (10 to 40)")
     parser.add_argument("--short", action="store_true", help="fewer packets and rule sets; into out/ or -o")
     parser.add_argument("--only", nargs="+", choices=PARTS, help="measure these, and keep the other figures")
+    parser.add_argument(
+        "--cores", action="store_true", help=f"{', '.join(SIDE_BY_SIDE)} on {ENOUGH} cores or more"
+    )
     parser.add_argument("--draw", action="store_true", help="tables and figures from the data that is there")
     parser.add_argument("-o", "--output", type=Path, help="write the figures here, and no tables")
     args = parser.parse_args()
+    if args.cores:
+        cores = len(os.sched_getaffinity(0))
+        if cores < ENOUGH:
+            parser.error(f"--cores: this machine has {cores} cores, and seven threads need {ENOUGH}")
+        args.only, args.output = list(SIDE_BY_SIDE), args.output or CORES_OUTPUT
     made = [] if args.draw else stand_ins()
     for line in made:
         print(line)
@@ -389,7 +418,7 @@ def main() -> None:
         return
     packets = 200_000 if args.short else args.packets
     names = SHORT_SETS if args.short else tuple(name for name, _, _ in SETS)
-    few, runs = ("R3", "R7"), 10 if args.short else 40
+    few, runs = ("R3", "R7"), args.runs or (10 if args.short else 40)
     data: dict[str, Any] = {"machine": machine(), "packets": packets, "seed": 1} | (
         {"sets": made} if made else {}
     )
@@ -407,7 +436,7 @@ def main() -> None:
         ("agreement", storm_threads.agreement(few, packets, runs)),
         ("partitions", storm_threads.partitions(names, packets, runs)),
         ("formula", storm_threads.formula(few, packets, runs)),
-        ("threads", threads(few, 30_000)),
+        ("threads", threads(few, 8_000 * max(4, len(os.sched_getaffinity(0))), runs // 2)),
         ("lessons", lessons(few, 2 * runs)),
     ):
         if args.only and name not in args.only:

@@ -13,6 +13,7 @@ ns.  The time of an event never lies before that of the event that caused it.
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left
 from collections import deque
 from dataclasses import dataclass, field, replace
 
@@ -20,6 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 HIT, CLASSIFIED, LOST_INPUT, LOST_RING = range(4)
+# Packets of the trace that follow each other in one stream.
+BLOCK = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +111,22 @@ class Run:
         return float((self.by == HIT).sum() / max(1, (self.by != LOST_INPUT).sum()))
 
 
+def share(packets: int, streams: int, stream: int) -> npt.NDArray[np.int64]:
+    """The numbers of a stream's packets: blocks of the trace in turn."""
+    return np.flatnonzero(np.arange(packets) // BLOCK % streams == stream)
+
+
 @dataclass(slots=True)
 class _Stream:
-    """Packets number, number + streams, ... : those taken so far, and all."""
+    """The numbers of its packets; next: of them, the one to be taken."""
 
     number: int
-    count: int
+    packets: list[int]
     next: int = 0
+
+    @property
+    def count(self) -> int:
+        return len(self.packets)
 
 
 @dataclass(slots=True)
@@ -137,13 +149,12 @@ class _Model:
         searched = np.minimum(place + 1, entries) if plan.cached else np.zeros(self.count)
         # [packets + streams] sums of the cost of looking up, stream by stream.
         per_packet = (costs.cache_packet if plan.cached else 0.0) + costs.entry * searched
+        shares = [share(self.count, plan.caches, stream) for stream in range(plan.caches)]
         self.sums = [
-            np.concatenate(([0.0], np.cumsum(per_packet[s :: plan.caches]))) for s in range(plan.caches)
+            np.concatenate(([0.0], np.cumsum(np.broadcast_to(per_packet, self.count)[of]))) for of in shares
         ]
         self.by: list[int] = [HIT] * self.count
-        self.streams = [
-            _Stream(s, self.count // plan.caches + (s < self.count % plan.caches)) for s in range(plan.caches)
-        ]
+        self.streams = [_Stream(number, of.tolist()) for number, of in enumerate(shares)]
         links = max(plan.caches, plan.classifiers) if plan.classifiers else 0
         self.rings = [_Ring(max(1, plan.rings // links + (i < plan.rings % links))) for i in range(links)]
         self.active = [plan.caches - plan.idle, plan.classifiers]
@@ -198,13 +209,10 @@ class _Model:
         """Packets of a stream that have arrived: packet i arrives (i + 1) / rate after the begin."""
         if not self.rate:
             return stream.count
-        whole = int(time * 1e-9 * self.rate + 1e-9)
-        if whole >= self.count:
-            return stream.count
-        return (whole - stream.number - 1) // self.plan.caches + 1 if whole > stream.number else 0
+        return bisect_left(stream.packets, int(time * 1e-9 * self.rate + 1e-9))
 
     def next_arrival(self, stream: _Stream) -> float:
-        return (stream.number + stream.next * self.plan.caches + 1) / self.rate * 1e9
+        return (stream.packets[stream.next] + 1) / self.rate * 1e9
 
     def cache_thread(self, time: float, thread: int) -> None:
         plan = self.plan
@@ -235,8 +243,8 @@ class _Model:
             self.asleep[thread] = True
 
     def lose_input(self, stream: _Stream, until: int) -> None:
-        for number in range(stream.next, until):
-            self.by[stream.number + number * self.plan.caches] = LOST_INPUT
+        for packet in stream.packets[stream.next : until]:
+            self.by[packet] = LOST_INPUT
         stream.next = until
 
     def look_up(self, time: float, thread: int, stream: _Stream, count: int) -> None:
@@ -244,10 +252,7 @@ class _Model:
         plan, costs, sums = self.plan, self.costs, self.sums[stream.number]
         first = stream.next
         stream.next += count
-        numbers = range(
-            stream.number + first * plan.caches, stream.number + stream.next * plan.caches, plan.caches
-        )
-        missed = [number for number in numbers if self.miss[number]]
+        missed = [packet for packet in stream.packets[first : stream.next] if self.miss[packet]]
         spent = float(sums[stream.next] - sums[first]) + (costs.cache_batch if plan.cached else 0.0)
         if plan.one_copy:
             begins = max(time, self.unlocked)

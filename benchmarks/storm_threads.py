@@ -12,6 +12,7 @@ the packets that pass while the updater works on one.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import cache
@@ -21,11 +22,11 @@ import numpy as np
 import numpy.typing as npt
 
 from hitables.engine import EvolvingRules, Storm
-from hitables.engine.storm import optimal_caches, optimal_caches_of_all
+from hitables.engine.storm import Partition, optimal_caches, optimal_caches_of_all
 
 from .doc_tables import markdown
 from .storm_costs import CACHE, PAPER, delays, measured, work_of
-from .storm_model import Costs, Plan, Run, lossless, saturated, simulate
+from .storm_model import Costs, Plan, Run, lossless, saturated, share, simulate
 from .storm_sets import classes_of, packets_of, sets
 
 TRAFFIC = "edge, s 2.2"  # where the hit ratio is the paper's
@@ -44,7 +45,7 @@ PLANS = {
     "figure 3, 7 threads": Plan(7, 0, every=16), "4-2-1, one copy": Plan(4, 2, one_copy=True),
 }  # fmt: skip
 SCALING = {2: Plan(1, 1), 4: Plan(2, 2), 8: Plan(4, 4), 16: Plan(8, 8)}
-# Plans of one and two threads, each with a core here; options of `Storm`.
+# Plans with a core for each thread, and options of `Storm`: those of one and two threads, and of more.
 ALONE: dict[str, tuple[Plan, dict[str, Any]]] = {
     "HyperCuts-1": (Plan(1, 0, cached=False), {"partition": "1-0-0"}),
     "HyperCuts-2": (Plan(2, 0, cached=False), {"partition": "2-0-0"}),
@@ -53,7 +54,19 @@ ALONE: dict[str, tuple[Plan, dict[str, Any]]] = {
     "figure 3, 2 threads": (Plan(2, 0, every=16), {"partition": "2-0-0", "own": True, "every": 16}),
     "cache and updater": (Plan(1, 0), {"partition": "1-0-1"}),
 }
-
+TOGETHER: dict[str, tuple[Plan, dict[str, Any]]] = {
+    **{name: (PLANS[name], {"partition": name}) for name in ("2-4-1", "4-2-1", "3-3-1", "dynamic")},
+    **{
+        f"HyperCuts-{threads}": (Plan(threads, 0, cached=False), {"partition": f"{threads}-0-0"})
+        for threads in (4, 7, 8, 14)
+    },
+    "figure 3, 7 threads": (PLANS["figure 3, 7 threads"], {"partition": "7-0-0", "own": True, "every": 16}),
+    "4-2-1, one copy": (PLANS["4-2-1, one copy"], {"partition": "4-2-1", "copies": 1}),
+    **{
+        f"{plan.caches}-{plan.classifiers}-1": (plan, {"partition": f"{plan.caches}-{plan.classifiers}-1"})
+        for plan in (Plan(1, 1), Plan(2, 2), Plan(4, 4), Plan(5, 2), Plan(6, 1), Plan(7, 7), Plan(10, 4))
+    },
+}
 Places = npt.NDArray[np.uint32]
 Row = dict[str, Any]
 
@@ -73,9 +86,10 @@ def own_places(name: str, preset: str, packets: int, kind: str, threads: int, ev
     ((_, rules),) = sets((name,))
     found = np.empty(packets, np.uint32)
     for thread in range(threads):
-        mine = np.ascontiguousarray(packets_of(name, preset, packets)[thread::threads])
+        of_thread = share(packets, threads, thread)
+        headers = np.ascontiguousarray(packets_of(name, preset, packets)[of_thread])
         with EvolvingRules(rules, classes_of(rules, kind), tries=32) as evolving:
-            found[thread::threads] = evolving.replay(mine, cache=CACHE, every=every, publish=4)
+            found[of_thread] = evolving.replay(headers, cache=CACHE, every=every, publish=4)
     return found
 
 
@@ -193,11 +207,23 @@ def formula(names: Sequence[str], packets: int, runs: int) -> Iterator[Row]:
 
 def agreement(names: Sequence[str], packets: int, runs: int) -> Iterator[Row]:
     """The model beside real runs in which each thread has a core: best of short saturated runs."""
+    cores = len(os.sched_getaffinity(0))
     for name, _ in sets(tuple(names)):
         traffic = Traffic(name, TRAFFIC, packets)
-        headers = np.ascontiguousarray(traffic.headers[:SHORT])
-        costs = measured(INNER, traffic.rules, traffic.classes, headers, runs, cold=True)
-        for title, (plan, options) in ALONE.items():
+        costs = measured(
+            INNER,
+            traffic.rules,
+            traffic.classes,
+            np.ascontiguousarray(traffic.headers[:SHORT]),
+            runs,
+            cold=True,
+        )
+        for title, (plan, options) in (ALONE | TOGETHER).items():
+            threads = Partition.read(options["partition"]).threads
+            if threads > max(2, cores):
+                continue
+            # More threads are sooner at the end, and a cache needs as long as before to fill.
+            headers = np.ascontiguousarray(traffic.headers[: SHORT if threads <= 2 else 2 * SHORT * threads])
             with Storm(
                 INNER, traffic.rules, traffic.classes, publish=4, tries=32, pin=True, **options
             ) as storm:
@@ -256,6 +282,27 @@ def delay_table(rows: Sequence[Row]) -> str:
     ]
     head = ("A", "cache, one by one", "A, one by one", "cache, batches", "A, batches", "pays above", "hits")
     return markdown(head, lines)
+
+
+def cores_table(data: dict[str, Any]) -> str:
+    """Million packets a second of real threads, each with a core, by partition and set."""
+    names = list(dict.fromkeys(row["set"] for row in data["agreement"]))
+    lines = []
+    for title in TOGETHER:
+        cells = []
+        for name in names:
+            cold = [row for row in data["agreement"] if (row["set"], row["plan"]) == (name, title)]
+            partition = TOGETHER[title][1]["partition"]
+            warm = [row for row in data["threads"] if (row["set"], row["partition"]) == (name, partition)]
+            alike = TOGETHER[title][1].keys() == {"partition"}
+            cells += [f"{row['real_per_s'] / 1e6:.0f} / {row['model_per_s'] / 1e6:.0f}" for row in cold]
+            cells += [
+                f"{warm[0][at] / 1e6:.0f}" if warm and alike else "–"
+                for at in ("saturated_per_s", "lossless_per_s")
+            ]
+        lines.append([title, *cells])
+    head = [f"{name}, {what}" for name in names for what in ("cold, real / model", "warm", "without loss")]
+    return markdown(("threads", *head), lines)
 
 
 def agreement_table(rows: Sequence[Row]) -> str:

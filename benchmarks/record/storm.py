@@ -18,13 +18,15 @@ PAPER_SIZES = {10: (95.21, 93.92), 20: (82.01, 96.55), 30: (96.52, 96.52)}  # en
 PAPER_COPIES = (1.55, 4.16)  # two copies over one: 55 to 316 % more
 
 
-def results(storm: Row, hot: Row) -> Iterator[Result]:
+def results(storm: Row, cores: Row, hot: Row) -> Iterator[Result]:
     """Each figure and table of the paper, and the claims of its text that have a number."""
     yield from examples()
     yield from hits(storm)
     yield from searches(storm)
     yield from rates(storm)
+    yield from real_rates(cores)
     yield from lessons(storm)
+    yield from real_lessons(cores)
     yield from in_the_kernel(hot)
 
 
@@ -230,6 +232,95 @@ def rates(storm: Row) -> Iterator[Result]:
     )
 
 
+def real_rates(cores: Row) -> Iterator[Result]:
+    """Figures 3, 6 and 7 with real threads, a core for each."""
+    where = f"real, {cores['machine']['cores']} cores"
+
+    def rate(name: str, partition: str) -> float:
+        return float(the(cores["threads"], set=name, partition=partition)["lossless_per_s"])
+
+    def over(one: str, other: str, names: tuple[str, ...] = ("R3", "R7")) -> tuple[float, float]:
+        return span(rate(name, one) / rate(name, other) for name in names)
+
+    yield Result(
+        "figure 6",
+        f"Gb/s of 4-2-1 without loss, packets of 128 bytes ({where})",
+        (12.0, 17.0),
+        span(the(cores["threads"], set=name, partition="4-2-1")["gigabits"] for name in ("R3", "R7")),
+        f"HyperCuts in one thread does {words(span(rate(name, '1-0-0') / 1e6 for name in ('R3', 'R7')))} "
+        "million packets a second",
+    )
+    yield Result(
+        "figure 6", f"4-2-1 over as many threads of HyperCuts ({where})", (2.0, 3.0), over("4-2-1", "7-0-0")
+    )
+    yield Result(
+        "figure 6",
+        f"dynamic assignment over 4-2-1, R3 ({where})",
+        "a little below 1",
+        over("dynamic", "4-2-1", ("R3",)),
+    )
+    others = span(
+        max(rate(name, "2-4-1"), rate(name, "3-3-1")) / rate(name, "4-2-1") for name in ("R3", "R7")
+    )
+    yield Result("figure 6", f"the better of 2-4-1 and 3-3-1 over 4-2-1 ({where})", "below 1", others)
+    yield Result(
+        "figure 7", f"7-7-1 over 1-1-1, R3 ({where})", "nearly 7", over("7-7-1", "1-1-1", ("R3",)),
+        "the one updater takes fewer samples of more packets, and fewer packets hit",
+    )  # fmt: skip
+    real = {
+        name: {row["plan"]: row["real_per_s"] for row in chosen(cores["agreement"], set=name)}
+        for name in ("R3", "R7")
+    }
+    yield Result(
+        "figure 3",
+        f"seven threads that each do everything, over 4-2-1, from an empty cache ({where})",
+        "below 1",
+        span(of["figure 3, 7 threads"] / of["4-2-1"] for of in real.values()),
+        "each takes samples of its own",
+    )
+    several = [row for row in cores["agreement"] if row["threads"] > 2]
+    yield Result(
+        "(the model)",
+        f"real rate over that of the model, three threads and more ({where})",
+        "1",
+        span(row["real_per_s"] / row["model_per_s"] for row in several),
+        "the costs are those of one thread; they vary from run to run on that virtual machine, and threads "
+        "in company are slower",
+    )
+
+
+def real_lessons(cores: Row) -> Iterator[Result]:
+    """Section 4 with four cache threads, two classifiers and an updater."""
+    where = f"4-2-1, real, {cores['machine']['cores']} cores"
+
+    def over(way: str, other: str) -> tuple[float, float]:
+        return span(
+            the(cores["lessons"], set=name, way=f"4-2-1, {way}")["per_s"]
+            / the(cores["lessons"], set=name, way=f"4-2-1, {other}")["per_s"]
+            for name in ("R3", "R7")
+        )
+
+    best = "two copies, mailbox, columns"
+    yield Result(
+        "section 4",
+        f"two copies over one under a lock ({where})",
+        PAPER_COPIES,
+        over(best, "one copy under a lock"),
+    )
+    yield Result(
+        "section 4",
+        f"an array over a list ({where})",
+        "above 1",
+        over("an array, one header at a time", "a list"),
+    )
+    yield Result(
+        "section 4",
+        f"rings without a lock over rings with one ({where})",
+        "above 1",
+        over(best, "rings under locks"),
+    )
+
+
 def lessons(storm: Row) -> Iterator[Result]:
     def over(way: str, other: str) -> tuple[float, float]:
         return span(
@@ -298,7 +389,7 @@ def in_the_kernel(hot: Row) -> Iterator[Result]:
 
 PAPER = Paper(
     "storm",
-    {"storm": "make papers-storm", "hot": "make bench-hot"},
+    {"storm": "make papers-storm", "storm-cores": "make papers-storm-cores", "hot": "make bench-hot"},
     results,
     tuple(f"figure {at}" for at in range(1, 11)) + tuple(f"table {at}" for at in range(1, 7)),
 )

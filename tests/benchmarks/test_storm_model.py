@@ -21,6 +21,7 @@ from benchmarks.storm_model import (
     Plan,
     lossless,
     saturated,
+    share,
     simulate,
 )  # fmt: skip
 from hitables.engine import FIVE_TUPLE, Rules, Storm
@@ -169,3 +170,13 @@ def test_a_run_of_two_real_threads_has_the_ends_of_the_model() -> None:
     assert real.offered == real.classified + real.lost_ring and real.lost_input == 0
     model = simulate(replace(plan, rings=1), COSTS, places(5000, 0), ENTRIES)
     assert (model.by == LOST_RING).sum() == model.lost > 0
+
+
+def test_a_thread_of_the_engine_has_the_packets_that_its_stream_of_the_model_has() -> None:
+    """A thread with rules of its own takes every 200th of its packets: 2 of 256 and 1 of 128, not 1 of 192 each."""
+    rules = Rules.of_ranges([[(0, 2**32 - 1), (0, 2**32 - 1), (0, 65535), (0, 65535), (0, 255)]], FIVE_TUPLE)
+    counts = [len(share(384, 2, stream)) for stream in range(2)]
+    assert counts == [256, 128]
+    with Storm("linear", rules, partition="2-0-0", own=True, every=200) as storm:
+        run = storm.run(np.zeros((384, 5), np.uint32))
+    assert run.samples == sum(-(-count // 200) for count in counts)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 
@@ -65,10 +67,22 @@ def test_rates_of_the_model_have_the_order_of_the_papers_threads(monkeypatch: py
 
 def test_a_real_run_stands_beside_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storm_threads, "ALONE", {"HyperCuts-1": storm_threads.ALONE["HyperCuts-1"]})
+    monkeypatch.setattr(storm_threads, "TOGETHER", {})
     (row,) = storm_threads.agreement(("R3",), PACKETS, 1)
     assert row["real_per_s"] > 0 and row["model_per_s"] > 0
     assert row["real_hit_ratio"] == row["model_hit_ratio"] == 0 and not row["shares_cores"]
     assert "HyperCuts-1" in storm_threads.agreement_table([row])
+
+
+def test_plans_of_more_threads_than_cores_have_no_real_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storm_threads, "ALONE", {})
+    few = {name: storm_threads.TOGETHER[name] for name in ("1-1-1", "HyperCuts-14")}
+    monkeypatch.setattr(storm_threads, "TOGETHER", few)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(3)))
+    (row,) = storm_threads.agreement(("R3",), PACKETS, 1)
+    assert (row["plan"], row["threads"]) == ("1-1-1", 3)
+    line = storm_threads.cores_table({"agreement": [row], "threads": []}).splitlines()[2]
+    assert line == f"| 1-1-1 | {row['real_per_s'] / 1e6:.0f} / {row['model_per_s'] / 1e6:.0f} | – | – |"
 
 
 def test_formula_1_is_beside_all_partitions(monkeypatch: pytest.MonkeyPatch) -> None:

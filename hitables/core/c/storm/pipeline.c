@@ -44,6 +44,12 @@ void pipeline_fail(struct worker *worker, int status)
     pipeline_wake(p);
 }
 
+uint64_t pipeline_stream_count(const struct pipeline *p, uint32_t number, uint64_t packets)
+{
+    uint64_t blocks = packets / STREAM_BLOCK, begun = blocks / p->streams + (number < blocks % p->streams);
+    return begun * STREAM_BLOCK + (number == blocks % p->streams ? packets % STREAM_BLOCK : 0);
+}
+
 /* -- set up ----------------------------------------------------------------------------------- */
 
 static uint32_t larger(uint32_t one, uint32_t two)
@@ -88,7 +94,7 @@ static int set_up_links(struct pipeline *p)
     if (!p->stream || (p->links && !p->link))
         return VFDB_NO_MEMORY;
     for (uint32_t i = 0; i < p->streams; i++) {
-        p->stream[i].count = p->count / p->streams + (i < p->count % p->streams);
+        p->stream[i].count = pipeline_stream_count(p, i, p->count);
         p->streams_left += p->stream[i].count > 0;
     }
     for (uint32_t i = 0; i < p->links; i++) /* the first rings share the remainder */

@@ -6,18 +6,13 @@
 #include "ring.h"
 #include "rule_cache.h"
 
-enum { PIPELINE_BATCH = 32 };
+enum { PIPELINE_BATCH = 32, STREAM_BLOCK = 128 };
 
-/* Packets number, number + streams, ... of the trace, as one queue of a network card would receive them. */
+/* Blocks number, number + streams, ... of the trace, as one queue of a network card would receive them.  A block
+ * is some cache lines of answers, so that cache threads seldom write to the same line. */
 struct stream {
     _Alignas(64) atomic_uint locked; /* by the cache thread that takes packets */
     uint64_t next, count;            /* packets of it that were taken, and that there are */
-};
-
-/* The newest packet: one slot, which is odd while it is written. */
-struct mailbox {
-    _Alignas(64) _Atomic uint64_t sequence;
-    _Atomic uint64_t packet;
 };
 
 struct pipeline;
@@ -26,22 +21,24 @@ struct worker {
     _Alignas(64) pthread_t thread;
     struct pipeline *p;
     uint32_t kind, number, turns, pushes;
-    uint32_t from;  /* the cache thread whose queue of samples was read last */
+    uint32_t from;  /* the cache thread whose mailbox or queue was read last */
     uint32_t since; /* samples since the last publication */
     struct evolve *evolve; /* of an updater, or of a cache thread with rules of its own */
     struct rule_cache *cache;
     struct ring samples; /* of a cache thread: the queue of samples, if there is one */
-    /* Of an updater: the sequence of the mailbox that it read last; of a cache thread with rules of its own:
-     * the packets that it has taken. */
-    uint64_t mailed;
-    uint32_t words[PIPELINE_BATCH * VFDB_DIMS]; /* of the headers of a batch */
+    uint64_t taken;      /* of a cache thread with rules of its own: the packets that it has taken */
+    uint64_t seen[PIPELINE_THREADS];            /* of an updater: *newest* of each cache thread, read last */
+    uint32_t words[PIPELINE_BATCH * VFDB_DIMS]; /* of a classifier: the headers of a batch */
     struct pipeline_stats stats;
+    /* Of a cache thread: its mailbox, the number of its newest packet and 1; 0: none yet. */
+    _Alignas(64) _Atomic uint64_t newest;
 };
 
 /* A ring, and a lock on each of its ends (pipeline_threads.c: Threading). */
 struct link {
     struct ring ring;
-    _Alignas(64) atomic_uint producer, consumer; /* locked */
+    _Alignas(64) atomic_uint producer; /* locked */
+    _Alignas(64) atomic_uint consumer;
 };
 
 struct pipeline {
@@ -61,7 +58,6 @@ struct pipeline {
     struct link *link;     /* [links] */
     struct rule_cache *cache;
     atomic_uint publishing; /* locked by the updater that publishes */
-    struct mailbox mailbox;
     struct worker *worker[KINDS]; /* [threads of the kind] */
 
     atomic_bool go, ended;             /* ended: early, or by a failure */
@@ -75,6 +71,8 @@ struct pipeline {
 };
 
 uint64_t pipeline_now(void);
+/* The packets of a stream among the first *packets* of the trace. */
+uint64_t pipeline_stream_count(const struct pipeline *p, uint32_t number, uint64_t packets);
 /* This thread failed: the whole pipeline ends. */
 void pipeline_fail(struct worker *worker, int status);
 void pipeline_wake(struct pipeline *p);

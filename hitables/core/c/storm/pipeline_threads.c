@@ -45,13 +45,17 @@ static uint64_t arrived(const struct pipeline *p, uint32_t number, const struct 
     if (p->options->rate <= 0)
         return stream->count;
     double all = (double)(pipeline_now() - p->start) * 1e-9 * p->options->rate;
-    if (all >= (double)p->count)
-        return stream->count;
-    uint64_t whole = (uint64_t)all;
-    return whole > number ? (whole - number - 1) / p->streams + 1 : 0;
+    return all >= (double)p->count ? stream->count : pipeline_stream_count(p, number, (uint64_t)all);
 }
 
-/* Take packets of a stream: *packet is the first, and their number is returned. */
+/* The number in the trace of a stream's packet. */
+static uint64_t number_of(const struct pipeline *p, uint32_t number, uint64_t packet)
+{
+    return (packet / STREAM_BLOCK * p->streams + number) * STREAM_BLOCK + packet % STREAM_BLOCK;
+}
+
+/* Take packets of a stream, which follow each other in the trace: *packet is the first, and their number is
+ * returned. */
 static uint32_t take(struct worker *worker, uint32_t number, uint64_t *packet)
 {
     struct pipeline *p = worker->p;
@@ -62,11 +66,13 @@ static uint32_t take(struct worker *worker, uint32_t number, uint64_t *packet)
     uint64_t there = arrived(p, number, stream), waiting = there - stream->next, finished = stream->next;
     if (p->options->rate > 0 && !p->options->block && waiting > p->options->input_room) {
         for (; waiting > p->options->input_room; waiting--, stream->next++)
-            p->by[number + stream->next * p->streams] = LOST_INPUT;
+            p->by[number_of(p, number, stream->next)] = LOST_INPUT;
         worker->stats.lost_input += stream->next - finished;
     }
     uint32_t count = waiting < batch ? (uint32_t)waiting : batch;
-    *packet = number + stream->next * p->streams;
+    uint32_t left = STREAM_BLOCK - (uint32_t)(stream->next % STREAM_BLOCK);
+    count = count < left ? count : left;
+    *packet = number_of(p, number, stream->next);
     stream->next += count;
     bool last = stream->next == stream->count && finished != stream->count;
     spin_unlock(&stream->locked);
@@ -141,22 +147,18 @@ static void classify(struct worker *worker, const uint64_t *packet, uint32_t cou
 static uint32_t look_up(struct worker *worker, uint64_t packet, uint32_t count, uint64_t *missed)
 {
     struct pipeline *p = worker->p;
-    uint32_t *headers = worker->words, place[PIPELINE_BATCH], dims = p->rules->dims, misses = 0;
+    uint32_t place[PIPELINE_BATCH], misses = 0;
     int slot;
-    for (uint32_t i = 0; i < count; i++)
-        memcpy(headers + (size_t)i * dims, p->headers + (packet + (uint64_t)i * p->streams) * dims,
-               dims * sizeof *headers);
     _Static_assert((int)PIPELINE_THREADS <= (int)CACHE_READERS, "a cache thread always finds a slot");
     const struct cache_copy *copy = rule_cache_enter(worker->cache, worker->number, &slot);
     uint32_t entries = copy->count;
-    rule_cache_first(worker->cache, copy, headers, count, place);
+    rule_cache_first(worker->cache, copy, p->headers + packet * p->rules->dims, count, place);
     for (uint32_t i = 0; i < count; i++) {
-        uint64_t number = packet + (uint64_t)i * p->streams;
         if (place[i] == entries) {
-            missed[misses++] = number;
+            missed[misses++] = packet + i;
         } else {
-            p->answers[number] = copy->action[place[i]];
-            p->by[number] = BY_CACHE;
+            p->answers[packet + i] = copy->action[place[i]];
+            p->by[packet + i] = BY_CACHE;
         }
         worker->stats.searched[place[i] + (place[i] < entries)]++;
     }
@@ -165,30 +167,22 @@ static uint32_t look_up(struct worker *worker, uint64_t packet, uint32_t count, 
     return misses;
 }
 
-/* Offer a packet as a sample.  Only the newest packet counts, so a thread does not wait for another one that
- * is writing to the mailbox. */
+/* Offer a packet as a sample.  Only the newest packet of each cache thread counts. */
 static void mail(struct worker *worker, uint64_t packet)
 {
-    struct mailbox *box = &worker->p->mailbox;
-    if (worker->p->options->queue_room) {
+    if (worker->p->options->queue_room)
         ring_push(&worker->samples, &packet, 1); /* full: the newer packet is discarded */
-        return;
-    }
-    uint64_t sequence = atomic_load_explicit(&box->sequence, memory_order_relaxed);
-    if (sequence & 1 || !atomic_compare_exchange_strong_explicit(&box->sequence, &sequence, sequence + 1,
-                                                                 memory_order_acquire, memory_order_relaxed))
-        return;
-    atomic_store_explicit(&box->packet, packet, memory_order_release);
-    atomic_store_explicit(&box->sequence, sequence + 2, memory_order_release);
+    else
+        atomic_store_explicit(&worker->newest, packet + 1, memory_order_release);
 }
 
 /* Samples of a cache thread that has evolving rules of its own. */
 static void sample_own(struct worker *worker, uint64_t packet, uint32_t count)
 {
     struct pipeline *p = worker->p;
-    for (uint32_t i = 0; i < count; i++, packet += p->streams)
-        if (worker->mailed++ % p->options->every == 0) {
-            evolve_samples(worker->evolve, p->headers + packet * p->rules->dims, 1);
+    for (uint32_t i = 0; i < count; i++)
+        if (worker->taken++ % p->options->every == 0) {
+            evolve_samples(worker->evolve, p->headers + (packet + i) * p->rules->dims, 1);
             worker->stats.samples++;
             worker->since++;
         }
@@ -204,11 +198,11 @@ static void work_on(struct worker *worker, uint64_t packet, uint32_t count)
         misses = look_up(worker, packet, count, missed);
     else
         for (uint32_t i = 0; i < count; i++)
-            missed[i] = packet + (uint64_t)i * p->streams;
+            missed[i] = packet + i;
     if (worker->evolve)
         sample_own(worker, packet, count);
     else if (p->options->threads[KIND_UPDATER])
-        mail(worker, packet + (uint64_t)(count - 1) * p->streams);
+        mail(worker, packet + count - 1);
     if (!misses)
         return;
     if (p->options->threads[KIND_CLASSIFIER])
@@ -252,7 +246,7 @@ static uint32_t serve(struct worker *worker, uint32_t first, uint32_t step)
     for (uint32_t number = first; number < p->links; number += step) {
         struct link *link = &p->link[number];
         uint64_t packet[PIPELINE_BATCH];
-        if (!spin_try(&link->consumer))
+        if (!ring_filled(&link->ring) || !spin_try(&link->consumer))
             continue;
         uint32_t count = ring_pop(&link->ring, packet, p->options->batch);
         spin_unlock(&link->consumer);
@@ -301,27 +295,27 @@ bool pipeline_publish(struct worker *worker, struct rule_cache *cache)
     return done;
 }
 
-/* The packet to be sampled next; false: there is no new one. */
+/* The packet to be sampled next, of the cache threads in turn; false: there is no new one. */
 static bool fetch(struct worker *worker, uint64_t *packet)
 {
     struct pipeline *p = worker->p;
-    if (p->options->queue_room) {
-        uint32_t queues = p->options->threads[KIND_CACHE];
-        for (uint32_t i = 0; i < queues; i++) {
-            worker->from = (worker->from + 1) % queues;
-            if (ring_pop(&p->worker[KIND_CACHE][worker->from].samples, packet, 1))
+    uint32_t caches = p->options->threads[KIND_CACHE];
+    for (uint32_t i = 0; i < caches; i++) {
+        worker->from = (worker->from + 1) % caches;
+        struct worker *cache_thread = &p->worker[KIND_CACHE][worker->from];
+        if (p->options->queue_room) {
+            if (ring_pop(&cache_thread->samples, packet, 1))
                 return true;
+            continue;
         }
-        return false;
+        uint64_t newest = atomic_load_explicit(&cache_thread->newest, memory_order_acquire);
+        if (newest != worker->seen[worker->from]) {
+            worker->seen[worker->from] = newest;
+            *packet = newest - 1;
+            return true;
+        }
     }
-    uint64_t before = atomic_load_explicit(&p->mailbox.sequence, memory_order_acquire);
-    if (before & 1 || before == worker->mailed)
-        return false;
-    *packet = atomic_load_explicit(&p->mailbox.packet, memory_order_acquire);
-    if (atomic_load_explicit(&p->mailbox.sequence, memory_order_relaxed) != before)
-        return false;
-    worker->mailed = before;
-    return true;
+    return false;
 }
 
 /* Idle some threads of one kind, and wake those of the other, by the room that is free in the rings. */

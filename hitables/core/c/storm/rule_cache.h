@@ -35,10 +35,10 @@ struct rule_cache {
     struct budget *budget;
     uint32_t dims, entries, form, copies;
     struct cache_copy copy[CACHE_COPIES];
-    _Atomic uint64_t epoch;
+    struct cache_reader *reader; /* [CACHE_READERS] */
+    _Alignas(64) _Atomic uint64_t epoch;
     atomic_uint current, locked;
-    uint64_t published, deferred; /* deferred: no copy was free */
-    struct cache_reader *reader;  /* [CACHE_READERS] */
+    _Alignas(64) uint64_t published, deferred; /* deferred: no copy was free */
 };
 
 /* *copies*: 1 under a spin lock, 2 or 3 with a pointer that switches. */
