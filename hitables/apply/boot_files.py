@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -93,11 +93,13 @@ def keep_for_boot(
     backend: Backend,
     rules: Mapping[Family, BootRules],
     earlier: Mapping[Family, Tables] | None = None,
+    given_up: Collection[tuple[Family, str]] = (),
 ) -> Written | None:
     """Write what the next boot loads: *rules*, which were confirmed, and the older tables beside them.
 
     None if `hitables persist` was not called; then only confirmed.rules and confirmed6.rules are written.
-    *earlier*: rules that were confirmed before, for the first generation.
+    *earlier*: rules that were confirmed before, for the first generation.  *given_up*: tables that stay in no
+    file.
     """
     settings = settings_of(folder)
     every: dict[Family, BootRules] = {}
@@ -109,18 +111,27 @@ def keep_for_boot(
         if path.exists() and settings.backends.get(family, backend) is backends[family]:
             compiled = texts.parse(read_text(str(path)))
             older = BootRules(compiled, {**compiled, **_step(folder, f"source{int(family)}")})
-        every[family] = rules.get(family, BootRules()).over(older)
-        if family in rules:
+        released = {table for of_family, table in given_up if of_family is family}
+        every[family] = rules.get(family, BootRules()).over(older).without(released)
+        if released and not every[family].compiled:
+            path.unlink(missing_ok=True)
+            del every[family]
+        elif family in rules or released:
             write_text(str(path), texts.write(every[family].compiled))
+    backends = {family: backend for family, backend in backends.items() if family in every}
     settings = replace(settings, backends=backends)
     set_settings(folder, settings)
     if settings.access is None:
         return None
-    return _write_generation(folder, settings, every, earlier or {})
+    return _write_generation(folder, settings, every, earlier or {}, given_up)
 
 
 def _write_generation(
-    folder: Path, settings: Settings, rules: Mapping[Family, BootRules], earlier: Mapping[Family, Tables]
+    folder: Path,
+    settings: Settings,
+    rules: Mapping[Family, BootRules],
+    earlier: Mapping[Family, Tables],
+    given_up: Collection[tuple[Family, str]],
 ) -> Written:
     assert settings.access is not None
     contents: dict[str, str] = {}
@@ -128,7 +139,13 @@ def _write_generation(
         steps = {
             "compiled": texts.write(of_family.compiled),
             "source": texts.write(of_family.source),
-            "last": _last(folder, family, texts.write(of_family.compiled), earlier.get(family, {})),
+            "last": _last(
+                folder,
+                texts.write(of_family.compiled),
+                earlier.get(family, {}),
+                family,
+                {table for each, table in given_up if each is family},
+            ),
         }
         contents |= {f"{step}{int(family)}": text for step, text in steps.items() if text}
     by_family = {family: [contents.get(f"{step}{int(family)}", "") for step in STEPS] for family in rules}
@@ -151,14 +168,13 @@ def _heads(text: str) -> list[str]:
     return [line for line in text.split("\n") if line.startswith("*")]
 
 
-def _last(folder: Path, family: Family, compiled: str, earlier: Tables) -> str:
+def _last(folder: Path, compiled: str, earlier: Tables, family: Family, given_up: Collection[str]) -> str:
     """The rules that were confirmed before: those of the generation before if they differ, else its own."""
-    for step in ("compiled", "last"):
-        text = _whole(folder, f"{step}{int(family)}")
+    for tables in (_step(folder, f"compiled{int(family)}"), _step(folder, f"last{int(family)}"), earlier):
+        text = texts.write({name: chains for name, chains in tables.items() if name not in given_up})
         if text and text != compiled:
             return text
-    text = texts.write(earlier)
-    return text if text != compiled else ""
+    return ""
 
 
 def _step(folder: Path, name: str) -> Tables:

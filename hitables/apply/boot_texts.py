@@ -10,7 +10,7 @@ fills them and leaves the jumps to them where they are.  So the text has these j
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..errors import HitablesError
@@ -45,6 +45,13 @@ class BootRules:
     def over(self, older: BootRules) -> BootRules:
         """These tables, and those of *older* that these rules leave as they are."""
         return BootRules({**older.compiled, **self.compiled}, {**older.source, **self.source})
+
+    def without(self, tables: Collection[str]) -> BootRules:
+        compiled, source = (
+            {name: chains for name, chains in text.items() if name not in tables}
+            for text in (self.compiled, self.source)
+        )
+        return BootRules(compiled, source)
 
 
 def boot_rules(

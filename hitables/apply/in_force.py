@@ -143,11 +143,16 @@ def for_boot(force: InForce, with_source: bool) -> dict[Family, BootRules]:
     return rules
 
 
-def confirm_record(store: Store, state: State, number: int) -> State:
-    """The state in which record *number* is confirmed; the next boot loads what is in force with it."""
+def confirm_record(store: Store, state: State, number: int, given_up: Collection[Place] = ()) -> State:
+    """The state in which record *number* is confirmed; the next boot loads what is in force with it.
+
+    *given_up*: tables that no boot loads any more.
+    """
     force = in_force(store, number)
     with_source = settings_of(store.folder).access is not None
-    keep_for_boot(store.folder, Backend(force.record.backend), for_boot(force, with_source))
+    keep_for_boot(
+        store.folder, Backend(force.record.backend), for_boot(force, with_source), given_up=given_up
+    )
     status = {**state.status, number: CONFIRMED}
     state = replace(state, confirmed=number, waiting=None, status=status)
     store.set_state(state)

@@ -135,9 +135,7 @@ def compare(
                 for program in compared.programs
             )
             if compared.of_docker:
-                remedy = (
-                    "to keep them, apply a file without table raw with a new state directory (--state DIR)"
-                )
+                remedy = "to keep them, give the table up first (hitables release raw)"
                 result.notes.append(docker_raw.warning(compared.of_docker, "--repair", remedy))
             level = Level.TROUBLE if compared.trouble else Level.DRIFT if compared.differing else Level.SAME
             result.level = max(result.level, level)

@@ -1,4 +1,4 @@
-"""`hitables apply`, `confirm`, `rollback`, `status`, `history`: a firewall that can be taken back.
+"""`hitables apply`, `confirm`, `rollback`, `release`, `status`, `history`: a firewall that can be taken back.
 
 They change the network namespace in which they are called, and its state directory (hitables.apply.store).
 """
@@ -339,6 +339,31 @@ def rollback(number: int | None, folder: str, guarded_by: int | None) -> None:
         _tell(note)
     if loaded:
         click.echo(f"rule set {loaded} is loaded")
+
+
+@command(
+    short_help="Give tables up: compare and load them no more.",
+    examples=(
+        ("Leave table raw to docker", "hitables release raw"),
+        ("Give up table nat of IPv6 alone", "hitables release nat --family 6"),
+    ),
+)
+@click.argument("tables", metavar="TABLE...", nargs=-1, required=True)
+@section(
+    "Rule sets",
+    option("--family", type=click.Choice(("4", "6")), help="Those of this family; by default those of both."),
+)
+@section("State", state_option)
+def release(tables: tuple[str, ...], family: str | None, folder: str) -> None:
+    """Give up tables of the rules in force: "hitables status" compares them no more, and no boot loads them.
+
+    The kernel keeps their rules as they are.
+    """
+    from ..apply.release import release as give_up
+
+    number, given_up = give_up(folder, tables, family_of(family))
+    listed = ", ".join(f"table {table} of IPv{int(of)}" for of, table in given_up)
+    click.echo(f"rule set {number} is in force without {listed}; the kernel keeps these rules as they are")
 
 
 @command(

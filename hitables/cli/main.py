@@ -10,7 +10,7 @@ from __future__ import annotations
 import click
 
 from .. import __version__
-from .apply import apply, confirm, history, rollback, status
+from .apply import apply, confirm, history, release, rollback, status
 from .classify import algorithms, bench_classify, classify, generate, seed
 from .compare import check, diff, lint
 from .compile import compile_command
@@ -31,6 +31,7 @@ SECTIONS = {
         "rollback",
         "status",
         "history",
+        "release",
         "counters",
         "source",
         "persist",
@@ -99,7 +100,7 @@ def filters() -> None:
 
 for each in (compile_command, check, diff, lint, save, trace, reach, stats, graph, calibrate):
     main.add_command(each)
-for each in (apply, confirm, rollback, status, history, counters, source, persist):
+for each in (apply, confirm, rollback, status, history, release, counters, source, persist):
     main.add_command(each)
 for each in (algorithms, classify, generate, seed, convert, traffic):
     main.add_command(each)

@@ -444,3 +444,81 @@ def test_a_rollback_that_cannot_be_recorded_is_taken_back(firewall: Firewall) ->
     assert "IPv4, table filter: the kernel holds rule set 3" in firewall.hitables("status").stdout
     firewall.hitables("rollback")
     assert "--dport 22 " in firewall.save()
+
+
+# ---- tables that are given up ----
+
+
+def confirmed_tables(firewall: Firewall, name: str = "confirmed.rules") -> list[str]:
+    path = firewall.state / name
+    lines = path.read_text().splitlines() if path.exists() else []
+    return sorted(line[1:] for line in lines if line.startswith("*"))
+
+
+def boot(firewall: Firewall) -> None:
+    """Run the script of the boot, which ends with 101 where the compiled rules are loaded."""
+    firewall.namespace.run(["/bin/sh", "-c", f"sh {firewall.state}/boot/load; [ $? = 101 ]"])
+
+
+def test_a_table_that_is_given_up_is_no_more_compared_repaired_or_loaded_at_boot(firewall: Firewall) -> None:
+    firewall.hitables("persist", "--unit-folder", firewall.folder)
+    kept = firewall.save()
+    told = firewall.hitables("release", "nat").stdout
+    assert (
+        told == "rule set 3 is in force without table nat of IPv4; the kernel keeps these rules as they are\n"
+    )
+    assert firewall.save() == kept
+    firewall.iptables(*MASQUERADE)
+    shown = firewall.hitables("status").stdout
+    assert "IPv4: the kernel holds rule set 3\n" in shown and "nat" not in shown
+    firewall.iptables("-F", "INPUT")
+    firewall.hitables("status", "--repair")
+    assert "192.168.0.0/16" in firewall.save() and "--dport 22 " in firewall.save()
+    assert confirmed_tables(firewall) == ["filter"]
+    steps = {file.name: file.read_text() for file in (firewall.state / "boot").iterdir()}
+    assert not [name for name, text in steps.items() if "*nat" in text], steps.keys()
+    boot(firewall)
+    assert "192.168.0.0/16" in firewall.save()
+
+
+def test_a_family_may_be_given_up(firewall: Firewall) -> None:
+    firewall.hitables("persist", "--unit-folder", firewall.folder)
+    firewall.hitables("release", "filter", "--family", 6)
+    assert (
+        confirmed_tables(firewall) == ["filter", "nat"] and not (firewall.state / "confirmed6.rules").exists()
+    )
+    six(firewall, "-F")
+    assert "IPv6" not in firewall.hitables("status").stdout
+    boot(firewall)
+    assert "2001:db8::/32" not in firewall.save(Family.IPV6)
+
+
+def test_other_tables_stay_in_force_when_all_of_the_last_apply_are_given_up(firewall: Firewall) -> None:
+    firewall.apply(firewall.file(NAT.replace("10.0.0.0/8", "10.1.0.0/16"), "nat.rules"))
+    firewall.hitables("release", "nat")
+    shown = firewall.hitables("status").stdout
+    assert "IPv4: the kernel holds rule set 4\n" in shown and "IPv6: the kernel holds rule set 4\n" in shown
+    listed = firewall.hitables("history").stdout.splitlines()
+    assert [line.split()[:2] for line in listed if line.startswith("*")] == [["*", "4"]]
+    assert "-p icmp" not in firewall.hitables("counters", "--family", 4).stdout
+    firewall.apply(other_file(firewall))
+    assert confirmed_tables(firewall) == ["filter"]
+    firewall.hitables("rollback", 3)
+    assert confirmed_tables(firewall) == ["filter", "nat"], "it has the table again"
+
+
+def test_what_is_not_in_force_cannot_be_given_up(firewall: Firewall) -> None:
+    def refused(*arguments: object) -> str:
+        return firewall.hitables("release", *arguments, status=2).stderr
+
+    assert (
+        "table raw is not in force with rule set 2, which has filter of IPv4, nat of IPv4, filter of IPv6"
+        in (refused("raw"))
+    )
+    assert "table nat of IPv6 is not in force" in refused("nat", "--family", 6)
+    assert "rule set 2 has no other table; to give up all, call hitables persist --remove" in (
+        refused("filter", "nat")
+    )
+    firewall.hitables("apply", other_file(firewall), "--confirm", 600)
+    assert "rule set 3 waits for its confirmation" in refused("nat")
+    firewall.hitables("rollback")
