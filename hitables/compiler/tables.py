@@ -38,7 +38,7 @@ from ..emit.sourcemap import Gone
 from ..errors import HitablesError
 from ..ir.arrangement import Arrangement, arranged
 from ..ir.choices import Malformed, backends_of
-from ..ir.commuting import regrouped
+from ..ir.commuting import CountingChains, regrouped
 from ..ir.crossing import Crossing
 from ..ir.established import established_head
 from ..ir.foreign import appended, is_foreign
@@ -103,6 +103,7 @@ class TableCompiler:
         self.graph = graph(table)
         self.writes = writes(table)
         self.deciding = deciding(table)
+        self.counting = CountingChains(table, self.family)
         self.rooms = rooms or self.rooms_kept()
         self.names = Names([chain.name for chain in table.chains])
         self.written: dict[str, tuple[Chain, list[Chain]]] = {}
@@ -347,10 +348,10 @@ class TableCompiler:
     def in_parts(self, listed: List, best: Plan | None, names: int) -> Plan | None:
         """*best*, or the plan of the list in parts where that is cheaper."""
         is_good = best is not None and self.trees.is_few(best.read, listed.chain.rules)
-        if is_good and regrouped(listed.chain.rules, self.family) is None:
+        if is_good and regrouped(listed.chain.rules, self.counting) is None:
             return best
         other = self.arranged(listed.chain)
-        if other is None or not other.cuts:
+        if other is None or not other.cuts or (best is not None and self.is_planned(best, listed, other)):
             return best
         rules = tuple(listed.chain.rules[at] for at in other.order)
         weights = [listed.weights[at] for at in other.order]
@@ -363,6 +364,17 @@ class TableCompiler:
         # Packets of none of its rules read far less where kinds are told apart.
         may_cost = (1 + TOLD_SHARE) * best.cost[0]
         return plan if other.crossings and plan.read < best.read and plan.cost[0] < may_cost else best
+
+    def is_planned(self, best: Plan, listed: List, other: Arrangement) -> bool:
+        """Whether *best* has the list as *other* arranges it: its head, and one tree over the rest."""
+        head, count = self.head(listed), len(listed.chain.rules)
+        exact = self.options.malformed is Malformed.EXACT
+        return (
+            best.fixed == head
+            and other.order == tuple(range(count))
+            and all(cut == head for cut in other.cuts)
+            and other.crossing(head, count, exact=exact) is None
+        )
 
     def crossing(self, listed: List, start: int, end: int) -> Crossing | None:
         """The kinds of the rules of *listed* from *start* to *end*, if they are to be told apart."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from .blocks import blocks
-from .commuting import regrouped
+from .commuting import CountingChains, regrouped
 from .crossing import Crossing, crossings
 from .established import established_head
 from .fields import Family
@@ -52,7 +52,7 @@ class Arrangement:
 
 def arranged(chain: Chain, table: Table, family: Family) -> Arrangement | None:
     """How *chain*, of *table*, may be arranged; None: as it stands, in one part."""
-    other = regrouped(chain.rules, family)
+    other = regrouped(chain.rules, CountingChains(table, family))
     order = tuple(range(len(chain.rules))) if other is None else other.order
     cuts = set[int]() if other is None else set(other.cuts)
     rules = chain.rules if other is None else tuple(chain.rules[at] for at in order)

@@ -19,6 +19,8 @@ from support.scale import examples
 import hitables
 from hitables.compiler.pipeline import Output
 from hitables.emit.text import write
+from hitables.ir.commuting import DEPTH, CountingChains
+from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.kernel import Namespace
 from hitables.parse.iptables import read
@@ -59,7 +61,21 @@ LISTS = {
     "in a user chain": text(
         ["-A FORWARD -j acct", *hosts("acct", 400), "-A acct -j RETURN"], ":acct - [0:0]\n"
     ),
+    "in chains of their own": text(
+        [
+            *(f"{line} -j user{n // 2}" for n, line in enumerate(hosts("FORWARD", 300))),
+            *(f"-A user{n} -p {kind}" for n in range(300) for kind in ("tcp -j RETURN", "udp")),
+        ],
+        "".join(f":user{n} - [0:0]\n" for n in range(300)),
+    ),
 }
+# Chains that only count, and chains that do not.
+OF_USERS = [
+    "-A plain -p udp", "-A plain -p udp -j RETURN", "-A outer -p icmp -j plain", "-A outer -p udp -g plain",
+    "-A logs -j LOG", "-A limits -m limit --limit 1/min", "-A drops -p udp -j DROP", "-A far -j logs",
+]  # fmt: skip
+USERS = ["plain", "outer", "empty", "logs", "limits", "drops", "far"]
+HEADS = "".join(f":{name} - [0:0]\n" for name in USERS)
 
 
 def report(output: Output) -> tuple[float, int]:
@@ -116,6 +132,33 @@ def test_diff_does_not_walk_through_the_product_of_addresses() -> None:
         assert found.complete and not found.regions
 
 
+def test_chains_that_only_count_are_told_from_others() -> None:
+    table = read(text(OF_USERS, HEADS)).table("filter")
+    counting = CountingChains(table, Family.IPV4)
+    assert [name for name in (*USERS, "FORWARD", "missing") if name in counting] == [
+        "plain",
+        "outer",
+        "empty",
+    ]
+    deep = [f"-A c{n} -j c{n + 1}" for n in range(200)]
+    heads = "".join(f":c{n} - [0:0]\n" for n in range(201))
+    nested = CountingChains(read(text(deep, heads)).table("filter"), Family.IPV4)
+    assert [n for n in range(201) if f"c{n}" in nested] == [n for n in range(201) if n > 200 - DEPTH]
+
+
+@pytest.mark.parametrize(("of_sources", "equal"), [("plain", True), ("empty", True), ("drops", False)])
+def test_the_order_of_jumps_is_a_difference_if_their_chains_do_more_than_count(
+    of_sources: str, equal: bool
+) -> None:
+    jumps = [
+        f"-A FORWARD -{side} 10.0.0.{n} -j {of_sources if side == 's' else 'outer'}"
+        for n in range(20)
+        for side in "sd"
+    ]
+    one, other = (read(text([*lines, *OF_USERS], HEADS)) for lines in (jumps, [*jumps[1::2], *jumps[::2]]))
+    assert isinstance(exact.check(one, other, Question()), Equal) == equal
+
+
 def test_a_host_that_is_counted_twice_is_a_difference() -> None:
     lines = hosts("FORWARD", 30)
     more = [*lines[:50], lines[0], *lines[50:]]
@@ -131,8 +174,10 @@ def test_each_rule_counts_what_it_counts_in_the_source(
     lines = [
         f"-A FORWARD -{rng.choice('sd')} 10.0.{rng.randrange(8)}.0/{rng.choice([22, 24])}" for _ in range(80)
     ]
-    lines[rng.randrange(80)] += " -p udp -j DROP"
-    output = hitables.compile(text(lines), backend=backend)
+    lines = [f"{line} -j {rng.choice(USERS)}" if rng.random() < 0.5 else line for line in lines]
+    lines[rng.randrange(80)] = "-A FORWARD -s 10.0.0.0/24 -p udp -j DROP"
+    output = hitables.compile(text(lines + OF_USERS, HEADS), backend=backend)
+    assert not output.faults
     batch = BoundarySampler(Interpreter(output.before, Backend.LEGACY), "filter", "FORWARD", seed=1).draw(600)
     batch = batch.pick(np.flatnonzero(~batch.malformed()))
     path = tmp_path_factory.mktemp("map") / "map"

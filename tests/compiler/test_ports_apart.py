@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 import hitables
+from hitables.compiler import run_trees
 from hitables.compiler.result import ChainReport
 
 pytestmark = pytest.mark.engine
@@ -43,3 +44,16 @@ def test_hosts_and_then_rules_of_several_ports_are_read_one_after_the_other() ->
     hosts = [f"-s 10.0.{n}.0/24 -j MARK --set-mark {n}" for n in range(200)]
     ports = [f"{each} -j MARK --set-mark {n}" for n, each in enumerate(PAIRS)]
     assert compiled("mangle", hosts + ports, "any").read_after < 30
+
+
+def test_the_ports_are_halved_where_only_some_rules_have_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In nft a test of an address is cheap, but half of these rules would be on both of its sides."""
+    monkeypatch.setattr(run_trees, "FEW_BOXES", 0)  # one tree is grown, as of thousands of rules
+    drawn = Random(3)
+    rules = [
+        f"-s {drawn.randrange(1, 220)}.0.{n}.0/24 -p tcp --dport {drawn.randrange(1, 65536)} -j ACCEPT"
+        if n % 2
+        else f"-p tcp --dport {drawn.randrange(1, 65536)} -m limit --limit {n + 1}/sec -j ACCEPT"
+        for n in range(120)
+    ]
+    assert compiled("filter", rules, "nft").read_after < 15

@@ -8,8 +8,8 @@
 
 enum { PIPELINE_BATCH = 32, STREAM_BLOCK = 128 };
 
-/* Blocks number, number + streams, ... of the trace, as one queue of a network card would receive them.  A block
- * is some cache lines of answers, so that cache threads seldom write to the same line. */
+/* Blocks number, number + streams, ... of the trace, as one queue of a network card would receive them.  A
+ * block is some cache lines of answers, so that cache threads seldom write to the same line. */
 struct stream {
     _Alignas(64) atomic_uint locked; /* by the cache thread that takes packets */
     uint64_t next, count;            /* packets of it that were taken, and that there are */

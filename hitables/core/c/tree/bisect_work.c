@@ -89,6 +89,33 @@ void work_tables_fill(struct bisection *g, const struct subproblem *problem)
         work_fill(g, g->work[0], (struct tree_cost){1, 1});
 }
 
+/* Every so many boxes of a leaf tell of all. */
+static uint32_t stride(const struct open_leaf *leaf)
+{
+    return 1 + leaf->boxes / (4 * PLACES);
+}
+
+/* Whether the box begins or ends within the region, along the axis. */
+static bool is_narrow(const struct bisection *g, const struct open_leaf *leaf, uint32_t box, uint32_t axis)
+{
+    struct rank_range ranks = box_ranks(g->space, box, axis), along = leaf->region[axis].ranks;
+    return ranks.low > along.low || ranks.high < along.high;
+}
+
+/* Whether axes of the table tell at least half of the leaf's boxes apart.  The others would be on both sides of
+ * each of their tests. */
+static bool divides(const struct bisection *g, const struct open_leaf *leaf, uint32_t table)
+{
+    uint32_t read = 0, narrow = 0;
+    for (uint32_t i = 0; i < leaf->boxes; i += stride(leaf), read++) {
+        uint32_t a = 0, axes = g->space->in->axes;
+        while (a < axes && (g->table[a] != table || !is_narrow(g, leaf, leaf->box[i], a)))
+            a++;
+        narrow += a < axes;
+    }
+    return 2 * narrow >= read;
+}
+
 uint32_t work_table_for(const struct bisection *g, const struct open_leaf *leaf)
 {
     uint32_t most = 0, best = 0, enough = (leaf->rules < PLACES ? leaf->rules : PLACES) / 8;
@@ -97,13 +124,11 @@ uint32_t work_table_for(const struct bisection *g, const struct open_leaf *leaf)
         if (g->table[a] == TABLES)
             continue;
         uint64_t seen = 0;
-        for (uint32_t i = 0; i < leaf->boxes; i += 1 + leaf->boxes / (4 * PLACES)) {
-            struct rank_range ranks = box_ranks(g->space, leaf->box[i], a), along = leaf->region[a].ranks;
-            if (ranks.low > along.low || ranks.high < along.high)
-                seen |= (uint64_t)1 << (ranks.low * 0x9e3779b1u >> 26);
-        }
+        for (uint32_t i = 0; i < leaf->boxes; i += stride(leaf))
+            if (is_narrow(g, leaf, leaf->box[i], a))
+                seen |= (uint64_t)1 << (box_ranks(g->space, leaf->box[i], a).low * 0x9e3779b1u >> 26);
         uint32_t places = (uint32_t)__builtin_popcountll(seen);
-        double price = places > 1 && places >= enough
+        double price = places > 1 && places >= enough && divides(g, leaf, g->table[a])
                            ? g->filled[g->table[a]].missed + g->filled[g->table[a]].taken
                            : HUGE_VAL;
         if (price < cheapest || (price >= HUGE_VAL && cheapest >= HUGE_VAL && places > most)) {

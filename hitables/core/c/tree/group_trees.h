@@ -93,6 +93,8 @@ struct group_trees {
     double size_penalty;
     double longest[2]; /* rules in a leaf of the first tree, and of the others */
     bool needed[TREE_AXES]; /* axes whose value other axes require to be known */
+    uint64_t copied, most_copied; /* rules that its versions print, so far and at most */
+    bool hopeless; /* the assembly has more, and is given up */
     bool failed; /* memory is exhausted */
 };
 
@@ -102,6 +104,13 @@ static inline void *group_take(struct group_trees *f, size_t size)
     if (!piece)
         f->failed = true;
     return piece;
+}
+
+/* A version prints so many rules more. */
+static inline void count_copied(struct group_trees *f, uint32_t rules)
+{
+    f->copied += rules;
+    f->hopeless |= f->copied > f->most_copied;
 }
 
 /* Whether the sample has the rule. */

@@ -22,6 +22,7 @@ struct build_node *spine_copy(struct group_trees *f, const struct build_node *fr
         struct build_node *copy = group_take(f, sizeof *copy);
         if (!copy)
             return NULL;
+        count_copied(f, from->entries + (from->kind != TREE_LEAF));
         *copy = *from;
         copy->number = 0;
         *to = copy;
@@ -53,6 +54,7 @@ static struct build_node *leaf_new(struct group_trees *f, const uint32_t *rule, 
     if (rules)
         memcpy(copy->entry, rule, rules * sizeof *rule);
     copy->entries = rules;
+    count_copied(f, rules);
     return copy;
 }
 
@@ -74,7 +76,7 @@ static struct build_node *version(struct group_trees *f, struct build_node *node
                                   uint32_t depth)
 {
     uint32_t rules = rules_before(node, limit);
-    if (!rules || f->failed)
+    if (!rules || f->failed || f->hopeless)
         return NULL;
     if (chain)
         for (struct version *each = node->plan->version; each; each = each->next)
@@ -121,6 +123,7 @@ static struct build_node *version(struct group_trees *f, struct build_node *node
             copy->number = 0;
             copy->entry = entry;
             copy->entries = own;
+            count_copied(f, own + 1);
             copy->branch = branch;
             branch[0] = node->branch[0];
             branch[1] = node->branch[1];

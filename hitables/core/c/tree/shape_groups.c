@@ -21,6 +21,8 @@ enum {
     BACKGROUND_SAMPLE = 60, /* boxes drawn as background of a tree; with all it takes eight times as long for
                              * the same tree */
     BUDGET = 4, /* rules that a tree may grow to over those that it holds, before it is pruned */
+    HOPELESS = 8, /* what an assembly has over the budget when it is given up: none that was over it by more than
+                   * 5.4 with the least size penalty has ever fitted with a larger one */
     REFINED = 3 /* halvings between a size penalty that is too small for the budget and its double */
 };
 
@@ -200,10 +202,10 @@ static void assemble(struct group_trees *f)
     f->form = group_take(f, (in->rules + 1) * sizeof *f->form);
     for (uint32_t g = 0; g < groups && !f->failed; g++)
         f->tree[g] = group_prune(f, g);
-    for (uint32_t r = 0; r < in->rules && !f->failed && groups > 1; r++)
+    for (uint32_t r = 0; r < in->rules && !f->failed && !f->hopeless && groups > 1; r++)
         if (f->group[r] < GROUPS)
             f->form[r] = rule_form(f, r);
-    if (f->failed)
+    if (f->failed || f->hopeless)
         return;
     f->root = f->tree[0];
     if (groups == 1) {
@@ -356,13 +358,20 @@ static struct pruned prune_all(struct group_trees *f, double doublings, uint64_t
     f->size_penalty = (f->options->size_penalty + 1) * times - 1;
     f->longest[0] = longest_leaf[0] * times;
     f->longest[1] = longest_leaf[1] * times;
+    f->nesting = 0;
+    f->copied = 0;
+    f->most_copied = HOPELESS * budget;
+    f->hopeless = false;
     assemble(f);
+    if (f->hopeless)
+        return all;
     struct tree *tree = f->failed ? NULL : flatten(f);
     if (!tree) {
         f->failed = true;
         return all;
     }
     uint64_t size = printed(tree);
+    f->hopeless = size > f->most_copied;
     all.size = (double)size / (f->rules + 1);
     uint64_t nesting = size <= budget && f->slack ? tree_worst(tree, false, &f->space->scratch) : 0;
     f->nesting = nesting < UINT32_MAX ? (uint32_t)nesting : UINT32_MAX;
@@ -380,7 +389,7 @@ static double fit(struct group_trees *f, uint64_t budget, const uint64_t *point,
     double too_few = 0, enough = 0;
     struct pruned best;
     while ((best = prune_all(f, enough, budget, point, weight, points)).time >= HUGE_VAL) {
-        if (f->failed || f->nesting > f->options->max_nesting ||
+        if (f->failed || f->hopeless || f->nesting > f->options->max_nesting ||
             f->size_penalty > largest_penalty[f->grouping.groups > 1])
             return HUGE_VAL;
         too_few = enough++;
