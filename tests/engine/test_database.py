@@ -476,6 +476,22 @@ def test_checked_refuses_a_header_that_no_packet_has(inner: str) -> None:
             db.search(headers)
 
 
+# Fields narrower than the words of a header: tables, tries and trees of all sizes.
+NARROW = [(8,), (3, 17), (24, 9), (1, 5, 20), (1, 1, 1, 1, 1), (3, 17, 16, 16, 8), (32, 32, 16, 16, 8)]
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_a_value_wider_than_its_field_is_read_without_leaving_the_structure(plan: str) -> None:
+    """Its answer may be any; a read beyond a table would end the process."""
+    least, most = dims(plan)
+    for layout in (Layout(widths) for widths in NARROW if least <= len(widths) <= most):
+        headers = np.full((40, layout.dims), 2**32 - 1, np.uint32)
+        headers[::2] >>= np.arange(20, dtype=np.uint32)[:, None]
+        with opened(plan, dict(draws(7, layout, 40)), layout) as db, contextlib.suppress(DatabaseError):
+            for search in (db.search, db.search_one_by_one, db.search_positions, db.work):
+                search(headers)
+
+
 # Those that keep rules of one key in a chain.
 CHAINS = ["tss", "tss(step=1)", "tss_tries", "tss_tries(table=1)", "pacars", "pacars(list=1)", "best"]
 

@@ -36,12 +36,6 @@ static void cross_product_free(void *built)
     budget_give(db->budget, db, sizeof *db);
 }
 
-static bool are_plain(const struct vfdb_rules *rules)
-{
-    static const uint8_t bits[] = {32, 32, 16, 16, 8};
-    return !memcmp(rules->bits, bits, sizeof bits);
-}
-
 enum { PRODUCTS, NARROW, BYTES, SIMD };
 
 static int cross_product_build(struct budget *budget, const struct vfdb_plan *plan,
@@ -62,7 +56,7 @@ static int cross_product_build(struct budget *budget, const struct vfdb_plan *pl
     if (db) {
         db->budget = budget;
         db->products = 1 + b.from->products;
-        db->plain = are_plain(rules);
+        db->plain = b.from->plain;
         db->vector = db->plain && have_port_vectors(plan->value[SIMD]);
         status = cross_product_fill(&b);
     }

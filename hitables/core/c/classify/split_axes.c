@@ -240,6 +240,7 @@ void address_map_write(struct split_product_builder *b, const struct axis_ranges
     uint32_t rooted = axis->bits < 16 ? axis->bits : 16;
     map->shift = axis->bits - rooted;
     map->roots = 1U << rooted;
+    map->mask = map->roots - 1;
     if (b->memory.status)
         return;
     map->root = budget_take(b->memory.scope.budget, map->roots * sizeof *map->root);

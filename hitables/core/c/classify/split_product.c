@@ -67,7 +67,7 @@ static bool fits(const struct split_product *db, uint32_t number, const uint32_t
 
 const uint32_t *address_map_leaf(const struct address_map *map, uint32_t value)
 {
-    return leaf_plain(map, map->root[value >> map->shift], value);
+    return leaf_plain(map, address_map_root(map, value), value);
 }
 
 static int split_product_find(const void *built, const uint32_t *headers, size_t count, uint32_t *answers)
@@ -124,7 +124,7 @@ static uint32_t find_counted(const struct split_product *db, const uint32_t *hea
     const uint32_t *y = address_map_leaf(&db->map[1], destination);
     size_t kind = 0;
     for (uint32_t d = 2; d < dims; d++)
-        kind = kind * db->class[d - 2].classes + db->class[d - 2].of[header[d] >> db->class[d - 2].shift];
+        kind = kind * db->class[d - 2].classes + value_class(&db->class[d - 2], header[d]);
     kind = db->kind[kind];
     best = db->open[kind];
     const uint32_t *row = db->row + (size_t)SPLIT_ROW * kind;
@@ -336,6 +336,12 @@ static void split_product_free(void *built)
     budget_give(db->budget, db, sizeof *db);
 }
 
+static bool are_plain(const struct vfdb_rules *rules)
+{
+    static const uint8_t bits[] = {32, 32, 16, 16, 8};
+    return rules->dims == 5 && !memcmp(rules->bits, bits, sizeof bits);
+}
+
 static int split_product_build(struct budget *budget, const struct vfdb_plan *plan,
                                const struct vfdb_rules *rules, void **built)
 {
@@ -345,6 +351,7 @@ static int split_product_build(struct budget *budget, const struct vfdb_plan *pl
         return VFDB_NO_MEMORY;
     *db = (struct split_product){
         .budget = budget, .dims = rules->dims, .count = rules->count, .numbered = true};
+    db->plain = are_plain(rules);
     db->level = level_of(plan->value[SIMD]);
     if (rules->count >> 30)
         b.memory.status = VFDB_TOO_LARGE;

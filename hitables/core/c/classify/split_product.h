@@ -18,6 +18,7 @@ enum {
  * 16 bits each, then two words for each range between them. */
 struct address_map {
     uint32_t shift;  /* of the value, for the root */
+    uint32_t mask;   /* of the value shifted: roots - 1 */
     uint32_t depth;  /* further tables on the longest way */
     uint32_t roots;
     uint32_t *root;  /* [roots] entries */
@@ -28,7 +29,8 @@ struct address_map {
 /* A dimension that is no address: value -> class. */
 struct value_classes {
     uint32_t shift, classes;
-    uint8_t *of; /* [bytes], by value >> shift */
+    uint32_t mask; /* of the value shifted: bytes - 1 */
+    uint8_t *of;   /* [bytes] */
     size_t bytes;
 };
 
@@ -43,6 +45,7 @@ struct split_product {
     struct budget *budget;
     uint32_t dims, count;
     uint32_t level; /* 0, 256 or 512: what the search may use */
+    bool plain;     /* fields of 32, 32, 16, 16 and 8 bits */
     bool by_source, by_destination, products; /* which parts there are; products: a second one */
     bool checks;   /* some rules must be read in full */
     bool numbered; /* priorities are the numbers of the boxes */
@@ -67,6 +70,17 @@ extern const struct vfdb_ops vfdb_split_product;
 /* A value of its first parameter, for wildcards.c alone: buckets of the rules that leave the other address
  * open, a product for those that limit both. */
 enum { SPLIT_OPEN_SIDES = 7 };
+
+/* The entries that a value leads to.  The mask keeps a value that is wider than its field inside. */
+static inline uint32_t address_map_root(const struct address_map *map, uint32_t value)
+{
+    return map->root[value >> map->shift & map->mask];
+}
+
+static inline uint32_t value_class(const struct value_classes *class, uint32_t value)
+{
+    return class->of[value >> class->shift & class->mask];
+}
 
 /* The two words to which the value leads. */
 const uint32_t *address_map_leaf(const struct address_map *map, uint32_t value);

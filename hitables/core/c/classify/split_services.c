@@ -120,6 +120,7 @@ static bool cut_class(struct split_product_builder *b, const uint32_t *chosen, u
     }
     class->of = of;
     class->bytes = entries;
+    class->mask = entries - 1;
     *bits = rows;
     return true;
 }
