@@ -18,6 +18,7 @@ import numpy.typing as npt
 from ..core.classifiers import WORK, Classifier, U32Array
 from ..errors import DatabaseError
 from .algorithms import AlgorithmSpec
+from .arguments import check_array, check_headers, check_in_place, in_place
 from .cache_statistics import CacheStatistics
 from .closable import Closable
 from .flow_statistics import FlowStatistics, statistics
@@ -60,13 +61,8 @@ class Rules:
 
     def __post_init__(self) -> None:
         layout, boxes, priority = self.layout, self.boxes, self.priority
-        if boxes.dtype != np.uint32 or boxes.ndim != 3 or boxes.shape[1:] != (layout.dims, 2):
-            raise DatabaseError(
-                f"boxes must be uint32 [boxes][{layout.dims}][2], not {boxes.dtype} {list(boxes.shape)}"
-            )
-        if priority.dtype != np.uint32 or priority.shape != boxes.shape[:1]:
-            actual = f"{priority.dtype} {list(priority.shape)}"
-            raise DatabaseError(f"priorities must be uint32 [{len(boxes)}], not {actual}")
+        check_array("boxes", boxes, np.uint32, "boxes", layout.dims, 2)
+        check_array("priorities", priority, np.uint32, len(boxes))
         _check_priorities(priority)
         falls = np.flatnonzero(priority[1:] < priority[:-1])
         if len(falls):
@@ -140,7 +136,7 @@ class Database(Closable[Classifier]):
         check_limit(limit)
         self.layout = rules.layout
         self.spec.check_dims(self.layout.dims)
-        boxes, priority = np.ascontiguousarray(rules.boxes), np.ascontiguousarray(rules.priority)
+        boxes, priority = in_place(rules.boxes), in_place(rules.priority)
         self._handle = Classifier(
             self.spec.composition(), str(self.spec), self.layout.bits, boxes, priority, limit
         )
@@ -250,18 +246,11 @@ class Database(Closable[Classifier]):
         priority  [updates]
         The first update that is refused raises, with its number; those before it remain in effect.
         """
-        count = len(inserts)
-        if inserts.dtype != np.bool_ or boxes.dtype != np.uint32 or priority.dtype != np.uint32:
-            actual = f"{inserts.dtype}, {boxes.dtype}, {priority.dtype}"
-            raise DatabaseError(f"updates must be bool, uint32, uint32, not {actual}")
-        if boxes.shape != (count, self.layout.dims, 2) or priority.shape != (count,):
-            raise DatabaseError(
-                f"{count} updates need boxes [{count}][{self.layout.dims}][2] and as many priorities"
-            )
+        check_array("inserts", inserts, np.bool_, "updates")
+        check_array("boxes", boxes, np.uint32, len(inserts), self.layout.dims, 2)
+        check_array("priorities", priority, np.uint32, len(inserts))
         _check_priorities(priority)
-        self._opened().update(
-            np.ascontiguousarray(inserts), np.ascontiguousarray(boxes), np.ascontiguousarray(priority)
-        )
+        self._opened().update(in_place(inserts), in_place(boxes), in_place(priority))
 
     def settle(self) -> None:
         """Wait for work in the background."""
@@ -294,18 +283,12 @@ class Database(Closable[Classifier]):
         self, headers: npt.NDArray[np.uint32], out: npt.NDArray[np.int32] | None
     ) -> npt.NDArray[np.int32]:
         """Where the answers go: *out*, if there is one; DatabaseError for arrays of other kinds."""
-        if not isinstance(headers, np.ndarray):
-            raise DatabaseError(f"headers must be an array of numpy, not {type(headers).__name__}; "
-                                "layout.headers makes one of lists")  # fmt: skip
-        if headers.dtype != np.uint32 or headers.ndim != 2 or headers.shape[1] != self.layout.dims:
-            actual = f"{headers.dtype} {list(headers.shape)}"
-            raise DatabaseError(f"headers must be uint32 [headers][{self.layout.dims}], not {actual}")
-        if not headers.flags.c_contiguous:
-            raise DatabaseError("headers must lie row by row in memory (numpy.ascontiguousarray)")
+        check_headers(headers, self.layout.dims)
+        check_in_place("headers", headers)
         if out is None:
             return np.empty(len(headers), np.int32)
-        if out.dtype != np.int32 or out.shape != (len(headers),) or not out.flags.c_contiguous:
-            raise DatabaseError(f"out must be int32 [{len(headers)}], not {out.dtype} {list(out.shape)}")
+        check_array("out", out, np.int32, len(headers))
+        check_in_place("out", out, written=True)
         return out
 
     def opened(self) -> Classifier:

@@ -14,9 +14,11 @@ import numpy.typing as npt
 
 from ..core.evolve import FORMS, Evolving
 from ..errors import DatabaseError
+from .arguments import check_array, check_headers, in_place
 from .cache_statistics import EvolvingStatistics
 from .closable import Closable
 from .database import NO_RULE, Rules, check_limit
+from .layout import Layout
 
 ORDERS, FIRST, CUTS = ("weight", "age"), ("contain", "expand"), ("copies", "published")
 # What evolve_broken numbers, from 1.
@@ -76,12 +78,21 @@ def checked_classes(rules: Rules, classes: npt.NDArray[np.uint32] | None) -> npt
     """The class of each box, as an array that the engine reads; DatabaseError for other arrays."""
     if classes is None:
         return None
-    if classes.dtype != np.uint32 or classes.shape != (len(rules.boxes),):
-        actual = f"{classes.dtype} {list(classes.shape)}"
-        raise DatabaseError(f"classes must be uint32 [{len(rules.boxes)}], one of each box, not {actual}")
+    check_array("classes", classes, np.uint32, len(rules.boxes))
     if len(classes) and int(classes.max()) >= 1 << 31:
         raise DatabaseError(f"class {classes.max()} is too large; classes lie below {1 << 31}")
-    return np.ascontiguousarray(classes)
+    return in_place(classes)
+
+
+def checked_headers(headers: Headers, layout: Layout) -> Headers:
+    """Headers as an array that the engine reads; DatabaseError for other arrays, and for values wider than
+    their fields.
+    """
+    check_headers(headers, layout.dims)
+    tops = np.array([(1 << bits) - 1 for bits in layout.bits], np.uint32)
+    if (headers > tops).any():
+        raise DatabaseError("a value of the headers is wider than its field")
+    return in_place(headers)
 
 
 class EvolvingRules(Closable[Evolving]):
@@ -117,14 +128,14 @@ class EvolvingRules(Closable[Evolving]):
         check_limit(limit)
         options = evolve_options(window, order, first, tries, prune, leaf, cuts)
         self.layout, self.window = rules.layout, window
-        boxes, priority = np.ascontiguousarray(rules.boxes), np.ascontiguousarray(rules.priority)
+        boxes, priority = in_place(rules.boxes), in_place(rules.priority)
         self._handle = Evolving(
             options, rules.layout.bits, boxes, priority, checked_classes(rules, classes), limit
         )
 
     def sample(self, headers: Headers) -> None:
         """Take each of *headers* [headers][dims] as a sample."""
-        self._opened().samples(self._checked(headers))
+        self._opened().samples(checked_headers(headers, self.layout))
 
     def replay(
         self, headers: Headers, *, cache: int = 20, every: int = 1, publish: int = 1, form: str = "columns"
@@ -134,11 +145,12 @@ class EvolvingRules(Closable[Evolving]):
         every    packets of which one is a sample
         publish  samples after which the cache is renewed; a replay begins with the rules as they are
         """
-        place = np.empty(len(headers), np.uint32)
+        rows = checked_headers(headers, self.layout)
+        place = np.empty(len(rows), np.uint32)
         self._check_cache(cache, form)
         if every < 1 or publish < 1:
             raise DatabaseError(f"every {every}, publish {publish}: both must be 1 at least")
-        self._opened().replay(self._checked(headers), form, cache, min(every, 1 << 20), publish, place)
+        self._opened().replay(rows, form, cache, min(every, 1 << 20), publish, place)
         return place
 
     def look_up(
@@ -149,9 +161,10 @@ class EvolvingRules(Closable[Evolving]):
         form   "columns" (sixteen headers at once), "rows" (an array) or "list" (a linked list)
         times  look all of them up so often, for measurements
         """
-        place = np.empty(len(headers), np.uint32)
+        rows = checked_headers(headers, self.layout)
+        place = np.empty(len(rows), np.uint32)
         self._check_cache(cache, form)
-        self._opened().look_up(self._checked(headers), form, cache, times, place)
+        self._opened().look_up(rows, form, cache, times, place)
         return place
 
     def rules(self) -> list[EvolvingRule]:
@@ -167,7 +180,7 @@ class EvolvingRules(Closable[Evolving]):
         box = self.layout.boxes(ranges)
         if len(box) != 1:
             raise DatabaseError("the ranges are several boxes; ask for one of them")
-        found = self._opened().approves(np.ascontiguousarray(box[0]), action & 0xFFFFFFFF)
+        found = self._opened().approves(in_place(box[0]), action & 0xFFFFFFFF)
         none = NO_RULE & 0xFFFFFFFF
         return Conflict(found[0], *(None if each == none else each for each in found[1:]))
 
@@ -178,7 +191,7 @@ class EvolvingRules(Closable[Evolving]):
 
     def parts(self, ranges: list[tuple[int, int]]) -> list[int]:
         """The parts of the root that a box meets; they are numbered dimension by dimension, as in `root`."""
-        return self._opened().parts(np.ascontiguousarray(self.layout.boxes(ranges)[0]))
+        return self._opened().parts(in_place(self.layout.boxes(ranges)[0]))
 
     def statistics(self) -> EvolvingStatistics:
         """Of all samples so far."""
@@ -194,15 +207,6 @@ class EvolvingRules(Closable[Evolving]):
     def bytes(self) -> int:
         """The memory of window, rules and tree, counted."""
         return self._opened().bytes()
-
-    def _checked(self, headers: Headers) -> Headers:
-        if headers.dtype != np.uint32 or headers.ndim != 2 or headers.shape[1] != self.layout.dims:
-            actual = f"{headers.dtype} {list(headers.shape)}"
-            raise DatabaseError(f"headers must be uint32 [headers][{self.layout.dims}], not {actual}")
-        tops = np.array([(1 << bits) - 1 for bits in self.layout.bits], np.uint32)
-        if (headers > tops).any():
-            raise DatabaseError("a value of the headers is wider than its field")
-        return np.ascontiguousarray(headers)
 
     def _check_cache(self, cache: int, form: str) -> None:
         if form not in FORMS:

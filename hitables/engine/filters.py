@@ -23,6 +23,7 @@ import numpy.typing as npt
 from ..core import filters as core
 from ..errors import DatabaseError
 from .algorithms import AlgorithmSpec
+from .arguments import check_array, check_headers, check_in_place, in_place
 from .closable import Closable
 from .database import PRIORITY_LIMIT, Rules, check_limit
 from .layout import FIVE_TUPLE, WORD, Layout, Range
@@ -153,8 +154,8 @@ class Filters(Closable[core.Filters]):
         by_box = [self._filters[priority].action for priority in rules.priority.tolist()]
         self._changing = threading.Lock()  # of _filters and the engine's filters together
         self._handle = core.Filters(
-            self.spec.composition(), str(self.spec), layout.bits, np.ascontiguousarray(rules.boxes),
-            np.ascontiguousarray(rules.priority), np.array(by_box, np.uint8), room, limit,
+            self.spec.composition(), str(self.spec), layout.bits, in_place(rules.boxes),
+            in_place(rules.priority), np.array(by_box, np.uint8), room, limit,
         )  # fmt: skip
 
     def insert(self, added: Filter) -> None:
@@ -197,22 +198,12 @@ class Filters(Closable[core.Filters]):
         times    [headers] ns since 1970, for the events; None: the time of the search
         Other threads run meanwhile, and filters may change between two blocks of packets.
         """
-        given = {"headers": headers} | ({} if times is None else {"times": times})
-        for name, array in given.items():
-            if not isinstance(array, np.ndarray):
-                raise DatabaseError(f"{name} must be an array of numpy, not {type(array).__name__}")
-        if headers.dtype != np.uint32 or headers.ndim != 2 or headers.shape[1] != self.layout.dims:
-            actual = f"{headers.dtype} {list(headers.shape)}"
-            raise DatabaseError(f"headers must be uint32 [headers][{self.layout.dims}], not {actual}")
-        if not headers.flags.c_contiguous:
-            raise DatabaseError("headers must lie row by row in memory (numpy.ascontiguousarray)")
-        if times is not None and (times.dtype != np.int64 or times.shape != headers.shape[:1]):
-            raise DatabaseError(
-                f"times must be int64 [{len(headers)}], not {times.dtype} {list(times.shape)}"
-            )
+        check_headers(headers, self.layout.dims)
+        check_in_place("headers", headers)
+        if times is not None:
+            check_array("times", times, np.int64, len(headers))
         verdicts = Verdicts(np.empty(len(headers), np.uint8), np.empty(len(headers), np.int32))
-        in_order = None if times is None else np.ascontiguousarray(times)
-        self._opened().classify(headers, in_order, *verdicts)
+        self._opened().classify(headers, None if times is None else in_place(times), *verdicts)
         return verdicts
 
     def monitor(self) -> Monitor:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from ..core.flows import HASHES, SCHEMES, ZOBEL_SEED, Flows, hash_of
 from ..errors import DatabaseError
+from .arguments import check_array, check_headers, check_in_place, in_place
 from .closable import Closable
 from .database import Database, check_limit
 from .flow_statistics import FlowChains, FlowStatistics, statistics
@@ -111,13 +112,12 @@ class FlowTable(Closable[Flows]):
             raise DatabaseError(f"a group of {group} packets")
         rules = classifier.opened() if classifier else None
         for block in blocks:
-            self._check_headers(block)
+            check_headers(block, self.layout.dims)
+            check_in_place("headers", block)
             for name, array in (("values", values), ("out", out)):
-                if array is not None and (
-                    array.dtype != np.uint32 or array.shape != (len(block),) or not array.flags.c_contiguous
-                ):
-                    actual = f"{array.dtype} {list(array.shape)}"
-                    raise DatabaseError(f"{name} must be uint32 [{len(block)}], not {actual}")
+                if array is not None:
+                    check_array(name, array, np.uint32, len(block))
+                    check_in_place(name, array, written=name == "out")
             self._opened().replay(block, rules, values, out, min(group, 1 << 16), counted)
         return self.statistics()
 
@@ -144,8 +144,8 @@ class FlowTable(Closable[Flows]):
         """The key of one header [fields]: source, its port, destination, its port, protocol, each as in a
         packet.
         """
-        self._check_headers(header[None])
-        key = self._opened().key(np.ascontiguousarray(header))
+        check_array("the header", header, np.uint32, self.layout.dims)
+        key = self._opened().key(in_place(header))
         if key is None:
             raise DatabaseError(f"a value of {header.tolist()} is wider than its field")
         return key
@@ -160,15 +160,6 @@ class FlowTable(Closable[Flows]):
     def bytes(self) -> int:
         """The memory of the table, counted."""
         return self._opened().bytes()
-
-    def _check_headers(self, headers: Headers) -> None:
-        if not isinstance(headers, np.ndarray):
-            raise DatabaseError(f"headers must be arrays of numpy, not {type(headers).__name__}")
-        if headers.dtype != np.uint32 or headers.ndim != 2 or headers.shape[1] != self.layout.dims:
-            actual = f"{headers.dtype} {list(headers.shape)}"
-            raise DatabaseError(f"headers must be uint32 [packets][{self.layout.dims}], not {actual}")
-        if not headers.flags.c_contiguous:
-            raise DatabaseError("headers must lie row by row in memory (numpy.ascontiguousarray)")
 
 
 def flow_hash(name: str, key: bytes, seed: int | None = None) -> int:

@@ -20,9 +20,10 @@ from ..core import pipeline
 from ..core.evolve import FORMS
 from ..errors import DatabaseError, OutOfMemory
 from .algorithms import AlgorithmSpec
+from .arguments import in_place
 from .closable import Closable
 from .database import Database, Rules
-from .evolving import checked_classes, evolve_options
+from .evolving import checked_classes, checked_headers, evolve_options
 
 Headers = npt.NDArray[np.uint32]
 
@@ -257,26 +258,21 @@ class Storm(Closable[Database]):
         database = self._opened()
         if not rate >= 0 or math.isinf(rate):
             raise DatabaseError(f"{rate:g} packets a second")
-        if headers.dtype != np.uint32 or headers.ndim != 2 or headers.shape[1] != self._rules.layout.dims:
-            actual = f"{headers.dtype} {list(headers.shape)}"
-            raise DatabaseError(f"headers must be uint32 [headers][{self._rules.layout.dims}], not {actual}")
-        tops = np.array([(1 << bits) - 1 for bits in self._rules.layout.bits], np.uint32)
-        if (headers > tops).any():
-            raise DatabaseError("a value of the headers is wider than its field")
+        rows = checked_headers(headers, self._rules.layout)
         options = self._options | {"rate": rate}
         if fault:
             names = ("fault_kind", "fault_number", "fault_after")
             options |= dict(zip(names, (pipeline.KINDS.index(fault[0]), *fault[1:]), strict=True))
-        answers, by = np.full(len(headers), -1, np.int32), np.empty(len(headers), np.uint8)
+        answers, by = np.full(len(rows), -1, np.int32), np.empty(len(rows), np.uint8)
         status, stats = pipeline.run(
             options,
             self._evolve,
             self._rules.layout.bits,
-            np.ascontiguousarray(self._rules.boxes),
-            np.ascontiguousarray(self._rules.priority),
+            in_place(self._rules.boxes),
+            in_place(self._rules.priority),
             self._classes,
             database.opened(),
-            np.ascontiguousarray(headers),
+            rows,
             answers,
             by,
             self._limit,

@@ -399,6 +399,13 @@ def test_bad_headers_are_refused_with_a_reason() -> None:
                 db.search(headers)
         with pytest.raises(DatabaseError, match="out must be"):
             db.search(np.zeros((3, 2), np.uint32), np.zeros(3, np.int64))
+        for out, message in (
+            (np.frombuffer(bytes(12), np.int32), "out is read-only"),
+            (np.zeros(6, np.int32)[::2], "out must lie row by row"),
+            ([0, 0, 0], "out must be an array of numpy, not list"),
+        ):
+            with pytest.raises(DatabaseError, match=message):
+                db.search(np.zeros((3, 2), np.uint32), out)
         with pytest.raises(DatabaseError, match="does not lie in"):
             db.insert([(0, 1), (0, 1)], -1)
         with pytest.raises(DatabaseError, match="is empty"):
@@ -406,6 +413,35 @@ def test_bad_headers_are_refused_with_a_reason() -> None:
         assert len(db) == 2
     with pytest.raises(DatabaseError, match="closed"):
         len(db)
+
+
+def misaligned(array: np.ndarray) -> np.ndarray:
+    """A copy whose values lie at odd addresses."""
+    copy = np.empty(array.nbytes + 1, np.uint8)[1:].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
+def test_values_at_odd_addresses_are_refused_and_of_rules_copied() -> None:
+    """C may read a word only where it may stand; the sanitizer would tell."""
+    boxes, priority = misaligned(RULES.boxes), misaligned(RULES.priority)
+    headers = np.array([[3, 9]], np.uint32)
+    with engine.open("linear", Rules(LAYOUT, boxes, priority)) as db:
+        db.update(np.array([True]), boxes[:1], misaligned(np.array([7], np.uint32)))
+        with pytest.raises(DatabaseError, match="headers must lie row by row in memory, its values aligned"):
+            db.search(misaligned(headers))
+        with pytest.raises(DatabaseError, match="out must lie"):
+            db.search(headers, misaligned(np.zeros(1, np.int32)))
+        assert db.search(headers).tolist() == [0]
+
+
+@pytest.mark.parametrize("shape", [(4, 0), (4, 3), ()])
+def test_updates_whose_flags_are_no_list_are_refused(shape: tuple[int, ...]) -> None:
+    """C would read as many flags as there are rows."""
+    with engine.open("linear", RULES) as db:
+        with pytest.raises(DatabaseError, match=r"inserts must be bool \[updates\]"):
+            db.update(np.ones(shape, bool), np.zeros((4, 2, 2), np.uint32), np.arange(4, dtype=np.uint32))
+        assert len(db) == 2
 
 
 def test_updates_in_a_row_stop_at_the_first_that_is_refused() -> None:

@@ -227,7 +227,7 @@ def test_more_threads_than_cores_are_allowed_and_said() -> None:
         ({"plan": "hypersplat"}, "no algorithm is called"),
         ({"plan": "rfc(entries=1000)"}, "too many, or too interwoven, for rfc"),
         ({"limit": -1}, "limit must lie in 0"),
-        ({"classes": np.zeros(2, np.uint32)}, "one of each box"),
+        ({"classes": np.zeros(2, np.uint32)}, "classes must be uint32"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
