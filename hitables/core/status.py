@@ -11,6 +11,7 @@ TREE, REDUNDANCY, INTERPRETER, DATABASE, FLOWS = "tree", "redundancy", "interpre
 EVOLVE, UPDATE_RUN, WALK, FILTERS = "evolve", "update run", "walk", "filters"
 
 _WIDE = "a value of a header is wider than its field, so that algorithms may answer differently"
+_TOO_MANY = "too many, or too interwoven, for {plan}; take another plan, such as best or tss"
 
 # Text in braces is filled from the keywords of `check`.
 _ERRORS: dict[str, dict[int, tuple[type[BaseException], str]]] = {
@@ -39,7 +40,7 @@ _ERRORS: dict[str, dict[int, tuple[type[BaseException], str]]] = {
         lib.VFDB_TWICE: (DatabaseError, "{where}a rule of priority {priority} is there already"),
         lib.VFDB_ABSENT: (DatabaseError, "{where}no rule of priority {priority} is there"),
         lib.VFDB_BAD_BOX: (DatabaseError, "{where}a range is empty, or wider than its field"),
-        lib.VFDB_TOO_LARGE: (DatabaseError, "{where}the rules are too many, or too interwoven, for {plan}"),
+        lib.VFDB_TOO_LARGE: (DatabaseError, "{where}the rules are " + _TOO_MANY),
         lib.VFDB_DISAGREE: (
             DatabaseError,
             "{where}{plan}: the algorithm and linear search gave different answers",
@@ -80,7 +81,7 @@ _ERRORS: dict[str, dict[int, tuple[type[BaseException], str]]] = {
         lib.VFDB_TWICE: (DatabaseError, "an update inserts a rule of a priority that is there already"),
         lib.VFDB_ABSENT: (DatabaseError, "an update removes a rule that is not there"),
         lib.VFDB_BAD_BOX: (DatabaseError, "a range of an update is empty, or wider than its field"),
-        lib.VFDB_TOO_LARGE: (DatabaseError, "the rules are too many, or too interwoven, for {plan}"),
+        lib.VFDB_TOO_LARGE: (DatabaseError, "the rules are " + _TOO_MANY),
         lib.VFDB_DISAGREE: (DatabaseError, "{plan}: the algorithm and linear search gave different answers"),
         lib.UPDATE_RUN_NO_THREAD: (DatabaseError, "the system gives no thread for the run"),
         lib.UPDATE_RUN_STOPPED: (KeyboardInterrupt, ""),
@@ -96,7 +97,7 @@ _ERRORS: dict[str, dict[int, tuple[type[BaseException], str]]] = {
         lib.VFDB_TWICE: (DatabaseError, "a filter of priority {priority} is there already"),
         lib.VFDB_ABSENT: (DatabaseError, "no filter of priority {priority} is there"),
         lib.VFDB_BAD_BOX: (DatabaseError, "a range is empty, or wider than its field"),
-        lib.VFDB_TOO_LARGE: (DatabaseError, "the filters are too many, or too interwoven, for {plan}"),
+        lib.VFDB_TOO_LARGE: (DatabaseError, "the filters are " + _TOO_MANY),
         lib.VFDB_DISAGREE: (
             DatabaseError,
             "{plan}: the algorithm and linear search gave different answers",
