@@ -222,6 +222,17 @@ def test_headers_wider_than_their_fields_do_not_leave_the_wildcards(simd: int) -
         assert set(db.search(headers).tolist()) <= set(range(-1, 200))
 
 
+def test_hundreds_of_rules_that_all_cross_are_refused_before_their_lists_grow() -> None:
+    """Their lists take seconds and 100 MB, and `best` wrote them for each of five plans."""
+    sides = np.random.default_rng(3).integers(0, 2**32, (450, 5, 2), np.uint64)
+    boxes = np.sort(sides >> np.array([0, 0, 16, 16, 24], np.uint64)[:, None], axis=2).astype(np.uint32)
+    for plan in ("sides", "tables", "wildcards"):
+        with pytest.raises(DatabaseError, match="too interwoven.*another plan, such as best or tss"):
+            engine.open(plan, listed(boxes))
+    with agree("best", listed(boxes), near(5, boxes, 2000)) as db:
+        assert db.peak_bytes < 64 << 20
+
+
 def test_wildcards_refuse_products_and_lists_beyond_their_bounds() -> None:
     crossed = np.zeros((5000, 5, 2), np.uint32)
     crossed[:, :2] = np.random.default_rng(6).integers(0, 2**32, (5000, 2, 1), np.uint64)

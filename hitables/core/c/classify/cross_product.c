@@ -42,7 +42,7 @@ static int cross_product_build(struct budget *budget, const struct vfdb_plan *pl
                                const struct vfdb_rules *rules, void **built)
 {
     struct vfdb_plan with = {.ops = &vfdb_split_product,
-                             .value = {plan->value[PRODUCTS], plan->value[NARROW], 0, 0}};
+                             .value = {plan->value[PRODUCTS], plan->value[NARROW], [SPLIT_TABULAR] = 1}};
     void *split;
     if (rules->count > MOST_BOXES)
         return VFDB_TOO_LARGE;

@@ -383,8 +383,7 @@ static int put_together(struct cross_product_builder *b)
 
 int cross_product_fill(struct cross_product_builder *b)
 {
-    int status = b->from->checks || b->from->combinations > 65536 ? VFDB_TOO_LARGE
-                                                                  : cross_product_lay_kinds(b);
+    int status = cross_product_lay_kinds(b);
     for (uint32_t p = 0; p < b->db->products; p++)
         if (b->from->product[p].columns > 65536 ||
             b->from->product[p].cells / b->from->product[p].columns > 65536)

@@ -3,6 +3,7 @@
  * Idea: a bucket holds the rules of one class of an address by the other address and the service; a list
  * holds those of a pair of classes by service alone.  Equal lists are written once.
  * Cost: a sweep over the columns for each row of a product, and the square of short buckets and lists.
+ * Bounds: comparisons of rules for lists, beyond which the rules are too interwoven.
  * Invariant: rules of a bucket or list are in order, best first, without those that an earlier one covers
  * (of a bucket, if it is one of the first 64).
  * Threading: none; all belongs to one build.
@@ -13,6 +14,10 @@
 #include <string.h>
 
 #include "sort.h"
+
+/* Pairs of rules that the lists of a build may compare, about a nanosecond each.  Public sets take up to 13 %
+ * of it; some hundred rules that all cross would take seconds, and lists of tens of megabytes. */
+enum { COMPARED = 50000000, COMPARED_PER_RULE = 300000 };
 
 static bool covered(const struct split_product_builder *b, uint32_t by, uint32_t rule)
 {
@@ -91,12 +96,17 @@ static uint32_t write_list(struct split_product_builder *b, const uint32_t *rule
     struct split_product *db = b->db;
     uint32_t count = 0, at;
     for (uint32_t i = 0; i < rules; i++) {
-        bool needed = true;
-        for (uint32_t k = 0; k < count && needed; k++)
-            needed = !covered(b, left[k], rule[i]);
-        if (needed)
+        uint32_t k = 0;
+        while (k < count && !covered(b, left[k], rule[i]))
+            k++;
+        b->compared += k;
+        if (k == count)
             left[count++] = rule[i];
     }
+    if (b->compared > COMPARED + (uint64_t)COMPARED_PER_RULE * b->rules->count && !b->memory.status)
+        b->memory.status = VFDB_TOO_LARGE;
+    if (b->memory.status)
+        return 0;
     if (!count)
         return 0;
     uint32_t *word = left + count, words = 0;
@@ -170,7 +180,7 @@ static void write_row(struct split_product_builder *b, struct row_sweep *w, cons
     qsort(w->column, places, sizeof *w->column, compare_u32);
     memset(w->active, 0, (rules / 64 + 1) * sizeof *w->active);
     uint32_t reference = 0, from = 0;
-    for (uint32_t p = 0; p < places; p++) {
+    for (uint32_t p = 0; p < places && !b->memory.status; p++) {
         uint32_t c = w->column[p], matches = 0;
         for (; from < c; from++)
             cell[from] = reference;

@@ -178,7 +178,7 @@ static uint32_t level_of(int64_t most)
     return 0;
 }
 
-enum { SPLIT, NARROW, SIMD, MEMORY };
+enum { SPLIT, NARROW, SIMD, MEMORY, TABULAR = SPLIT_TABULAR };
 
 /* How the rules are shared out. */
 enum split {
@@ -366,6 +366,8 @@ static int split_product_build(struct budget *budget, const struct vfdb_plan *pl
                      (double)plan->value[MEMORY]);
     if (!b.memory.status)
         services_cut(&b);
+    if (!b.memory.status && plan->value[TABULAR] && (db->checks || db->combinations > 65536))
+        b.memory.status = VFDB_TOO_LARGE;
     if (!b.memory.status)
         open_write(&b);
     if (!b.memory.status)

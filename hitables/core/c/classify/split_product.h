@@ -67,6 +67,10 @@ struct split_product {
 
 extern const struct vfdb_ops vfdb_split_product;
 
+/* A parameter for cross_product.c and wildcards.c alone: other than 0, rules are refused before their lists
+ * are written if some must be read in full, or there are more than 2^16 kinds. */
+enum { SPLIT_TABULAR = 4 };
+
 /* A value of its first parameter, for wildcards.c alone: buckets of the rules that leave the other address
  * open, a product for those that limit both. */
 enum { SPLIT_OPEN_SIDES = 7 };

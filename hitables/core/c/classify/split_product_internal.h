@@ -87,6 +87,7 @@ struct split_product_builder {
     uint32_t *slot;     /* [mask + 1] hash table: index in list[] + 1, 0: empty */
     uint32_t *list;     /* [mask + 1] references to the lists written so far */
     uint32_t mask, lists;
+    uint64_t compared;  /* pairs of rules, for lists */
 };
 
 /* An end of a rule's interval: 0 its low end, 1 its high end.  0 beyond the last dimension. */

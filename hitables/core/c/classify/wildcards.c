@@ -37,7 +37,7 @@ static int wildcards_build(struct budget *budget, const struct vfdb_plan *plan,
                            const struct vfdb_rules *rules, void **built)
 {
     static const uint8_t bits[] = {32, 32, 16, 16, 8};
-    struct vfdb_plan with = {.ops = &vfdb_split_product, .value = {SPLIT_OPEN_SIDES}};
+    struct vfdb_plan with = {.ops = &vfdb_split_product, .value = {SPLIT_OPEN_SIDES, [SPLIT_TABULAR] = 1}};
     void *split;
     if (rules->count > MOST_BOXES)
         return VFDB_TOO_LARGE;

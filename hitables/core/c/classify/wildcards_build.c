@@ -336,9 +336,7 @@ static int choose_shift(struct wildcards_builder *w)
 int wildcards_fill(struct wildcards *db, struct cross_product_builder *b)
 {
     struct wildcards_builder w = {.b = b, .db = db};
-    int status = b->from->checks || b->from->combinations > 65536 || b->from->product[0].cells > MOST_CELLS
-                     ? VFDB_TOO_LARGE
-                     : cross_product_lay_kinds(b);
+    int status = b->from->product[0].cells > MOST_CELLS ? VFDB_TOO_LARGE : cross_product_lay_kinds(b);
     for (uint32_t k = 0; k < 2 && !status; k++)
         status = read_ranges(&w, k);
     if (!status)
