@@ -22,9 +22,6 @@ from .threads import stoppable
 
 U32Array = npt.NDArray[np.uint32]
 
-# Building from fewer boxes takes too little time to be interrupted.
-SHORT = 500
-
 # The algorithm that collects updates of what it wraps.
 BUFFERS = "sfl"
 
@@ -146,9 +143,9 @@ class Plan:
         """End the builds that are running, and refuse others until `run` returns."""
         self._stop[0] = 1
 
-    def run(self, call: Callable[[], int], *, short: bool) -> int:
+    def run(self, call: Callable[[], int], *, short: bool = False) -> int:
         """The status of *call*, in which an interrupt of the main thread stops builds, unless it is *short*
-        (`threads.stoppable`).
+        (`threads.stoppable`), as only a call that builds nothing is: trees of twenty rules may take minutes.
         """
         try:
             return stoppable(call, self.stop, short=short)
@@ -181,8 +178,7 @@ class Classifier:
         rules.priority, rules.box = pointer("uint32_t", priority), pointer("uint32_t", boxes)
         handle = ffi.new("struct vfdb **")
         try:
-            short = len(priority) < SHORT
-            self._check(plan.run(lambda: lib.vfdb_open(plan.c_plan, rules, limit, handle), short=short))
+            self._check(plan.run(lambda: lib.vfdb_open(plan.c_plan, rules, limit, handle)))
         except BaseException:
             lib.vfdb_close(handle[0])  # an interrupt may come when the build has just ended
             raise
@@ -200,7 +196,7 @@ class Classifier:
 
     def _updated(self, call: Callable[[], int]) -> int:
         """The status of an update."""
-        return self.plan.run(call, short=not self.plan.anew or self.rule_count() < SHORT)
+        return self.plan.run(call, short=not self.plan.anew)
 
     def search(self, headers: U32Array, out: npt.NDArray[np.int32]) -> None:
         """Write to *out* [headers] the priority of the best rule for each of *headers* [headers][dims], or
@@ -282,8 +278,7 @@ class Classifier:
 
     def settle(self) -> None:
         """Wait for work in the background."""
-        short = self.rule_count() < SHORT
-        self._check(self.plan.run(lambda: lib.vfdb_settle(self._db), short=short))
+        self._check(self.plan.run(lambda: lib.vfdb_settle(self._db)))
 
     def rule_count(self) -> int:
         return int(lib.vfdb_rule_count(self._db))

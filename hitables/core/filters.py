@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ._engine import ffi, lib
 from .arrays import pointer
-from .classifiers import SHORT, Composition, Plan, U32Array
+from .classifiers import Composition, Plan, U32Array
 from .records import as_values
 from .status import FILTERS, check
 
@@ -59,7 +59,7 @@ class Filters:
             return int(lib.filters_open(plan.c_plan, rules, c_action, room, limit, handle))
 
         try:
-            self._check(plan.run(build, short=len(priority) < SHORT))
+            self._check(plan.run(build))
         except BaseException:
             lib.filters_close(handle[0])  # an interrupt may come when the build has just ended
             raise
@@ -76,7 +76,7 @@ class Filters:
 
     def _updated(self, call: Callable[[], int]) -> int:
         """The status of an update."""
-        return self._plan.run(call, short=not self._plan.anew or self.count() < SHORT)
+        return self._plan.run(call, short=not self._plan.anew)
 
     def close(self) -> None:
         """Monitors that wait return, and get no more events."""

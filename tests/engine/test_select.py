@@ -227,7 +227,7 @@ def test_hundreds_of_rules_that_all_cross_are_refused_before_their_lists_grow() 
     sides = np.random.default_rng(3).integers(0, 2**32, (450, 5, 2), np.uint64)
     boxes = np.sort(sides >> np.array([0, 0, 16, 16, 24], np.uint64)[:, None], axis=2).astype(np.uint32)
     for plan in ("sides", "tables", "wildcards"):
-        with pytest.raises(DatabaseError, match="too interwoven.*another plan, such as best or tss"):
+        with pytest.raises(DatabaseError, match=r"too interwoven.*another plan, such as best or tss"):
             engine.open(plan, listed(boxes))
     with agree("best", listed(boxes), near(5, boxes, 2000)) as db:
         assert db.peak_bytes < 64 << 20

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hitables import engine
-from hitables.core import classifiers
+from hitables.core import classifiers, threads
 from hitables.engine import FIVE_TUPLE, Action, Filter, Filters, Rules
 
 pytestmark = pytest.mark.engine
@@ -30,8 +30,8 @@ RULES = Rules.of_ranges(RANGES, FIVE_TUPLE)
 HEADERS = np.array([[n << 16, 0, 0, n, 6] for n in range(21)], np.uint32)
 
 
-def stopped(call: Callable[[], int], stop: Callable[[], None], *, short: bool) -> NoReturn:
-    """In place of `stoppable`: the interrupt comes before the call begins."""
+def stopped(call: Callable[[], int], stop: Callable[[], None]) -> NoReturn:
+    """In place of `in_thread`: the interrupt comes before the call begins."""
     stop()
     assert call() == classifiers.lib.VFDB_STOPPED
     raise KeyboardInterrupt
@@ -41,7 +41,7 @@ def stopped(call: Callable[[], int], stop: Callable[[], None], *, short: bool) -
 def interrupted() -> Iterator[None]:
     """What the block calls is interrupted."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(classifiers, "stoppable", stopped)
+        patch.setattr(threads, "in_thread", stopped)
         with pytest.raises(KeyboardInterrupt):
             yield
 
