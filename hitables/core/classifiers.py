@@ -7,12 +7,15 @@ checks what users give and is the interface for them.
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from hitables.errors import DatabaseError
 
 from ._engine import ffi, lib
 from .arrays import pointer
@@ -22,8 +25,8 @@ from .threads import stoppable
 
 U32Array = npt.NDArray[np.uint32]
 
-# The algorithm that collects updates of what it wraps.
-BUFFERS = "sfl"
+# The algorithm that collects updates of what it wraps, and the one that builds it again after each.
+BUFFERS, REBUILDS = "sfl", "classic"
 
 # The counts of struct vfdb_work, in its order.
 WORK: tuple[str, ...] = tuple(name for name, _ in ffi.typeof("struct vfdb_work").fields)
@@ -91,6 +94,15 @@ def _builds_anew(composition: Composition) -> bool:
     return _builds_anew(composition.inner)
 
 
+def _builds_beside(composition: Composition) -> bool:
+    """Whether an update may leave a build to a thread of the engine's own."""
+    algorithm, values, inner = composition
+    chosen = dict(zip((param.name for param in algorithm.params), values, strict=True))
+    if algorithm.name == REBUILDS or (algorithm.name == BUFFERS and chosen["background"]):
+        return True
+    return inner is not None and _builds_beside(inner)
+
+
 def _text(chars: Any) -> str:
     return str(ffi.string(chars).decode())
 
@@ -129,6 +141,7 @@ class Plan:
         self._owned: list[Any] = []
         self.c_plan = self._plan_of(composition)
         self.anew = _builds_anew(composition)
+        self._process = os.getpid() if _builds_beside(composition) else None
 
     def _plan_of(self, composition: Composition) -> Any:
         inner = self._plan_of(composition.inner) if composition.inner else ffi.NULL
@@ -146,7 +159,14 @@ class Plan:
     def run(self, call: Callable[[], int], *, short: bool = False) -> int:
         """The status of *call*, in which an interrupt of the main thread stops builds, unless it is *short*
         (`threads.stoppable`), as only a call that builds nothing is: trees of twenty rules may take minutes.
+
+        DatabaseError in a fork, which does not have the thread that builds: the call would wait for it.
         """
+        if self._process not in (None, os.getpid()):
+            raise DatabaseError(
+                "this process was forked from the one that opened the rules, which builds in the background: "
+                "search them here, or open them again to change them"
+            )
         try:
             return stoppable(call, self.stop, short=short)
         except BaseException:  # only here: the call of another thread may end while this one is stopped

@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import gzip
 import itertools
+import os
+import signal
 import threading
 import time
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -526,6 +529,40 @@ def test_a_value_wider_than_its_field_is_read_without_leaving_the_structure(plan
         with opened(plan, dict(draws(7, layout, 40)), layout) as db, contextlib.suppress(DatabaseError):
             for search in (db.search, db.search_one_by_one, db.search_positions, db.work):
                 search(headers)
+
+
+def in_fork(act: Callable[[], object]) -> str:
+    """What *act* does in a fork: "done", or "refused"; fails for other errors, and if it hangs."""
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        status = 2
+        try:
+            act()
+            status = 0
+        except DatabaseError as error:
+            status = 1 if "was forked" in str(error) else 2
+        finally:
+            os._exit(status)
+    return {0: "done", 1: "refused"}[os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])]
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_a_fork_searches_and_updates_or_refuses_to_wait_for_a_thread_that_it_does_not_have(plan: str) -> None:
+    layout = universes(plan)[0]
+    rules = dict(draws(5, layout, 20))
+    with opened(plan, rules, layout) as db:
+        answers = db.search(every_packet(layout))
+        changed = "refused" if "sfl" in plan or "classic" in plan else "done"
+
+        def search() -> None:
+            assert (db.search(every_packet(layout)) == answers).all()
+
+        assert in_fork(search) == "done"
+        db.insert([(0, 0)] * len(layout.widths), 500)
+        assert in_fork(db.settle) == changed
+        assert in_fork(lambda: db.insert([(0, 0)] * len(layout.widths), 501)) == changed
+        assert in_fork(db.close) == "done"
 
 
 # Those that keep rules of one key in a chain.
