@@ -18,18 +18,18 @@ import numpy.typing as npt
 from ..core.classifiers import WORK, Classifier, U32Array
 from ..errors import DatabaseError
 from .algorithms import AlgorithmSpec
-from .arguments import check_array, check_headers, check_in_place, in_place
+from .arguments import check_array, check_headers, check_in_place, in_place, whole
 from .cache_statistics import CacheStatistics
 from .closable import Closable
 from .flow_statistics import FlowStatistics, statistics
-from .layout import FIVE_TUPLE, Layout, Range
+from .layout import FIVE_TUPLE, Layout, Range, check_layout
 
 # The result of a search if no rule matches.
 NO_RULE = -1
 # Priorities are below this.
 PRIORITY_LIMIT = 2**31 - 1
-# Limits of memory are below this, in bytes.
-LIMIT_END = 2**62
+# The largest limit of memory, in bytes.
+LIMIT = 2**62 - 1
 
 
 class FiveTuple(Protocol):
@@ -61,6 +61,7 @@ class Rules:
 
     def __post_init__(self) -> None:
         layout, boxes, priority = self.layout, self.boxes, self.priority
+        check_layout(layout)
         check_array("boxes", boxes, np.uint32, "boxes", layout.dims, 2)
         check_array("priorities", priority, np.uint32, len(boxes))
         _check_priorities(priority)
@@ -82,7 +83,9 @@ class Rules:
         cls, ranges: Sequence[Sequence[Range]], layout: Layout, priorities: Sequence[int] | None = None
     ) -> Self:
         """Rules by their range of each field, of any width; *priorities* None: 0, 1, 2, …"""
-        chosen = range(len(ranges)) if priorities is None else priorities
+        check_layout(layout)
+        given = range(len(ranges)) if priorities is None else priorities
+        chosen = [whole("a priority", each, 0, PRIORITY_LIMIT - 1) for each in given]
         if len(chosen) != len(ranges):
             raise DatabaseError(f"{len(chosen)} priorities for {len(ranges)} rules")
         if len(set(chosen)) < len(chosen):
@@ -91,8 +94,6 @@ class Rules:
         order = sorted(range(len(ranges)), key=chosen.__getitem__)
         rule_boxes = [layout.boxes(ranges[number]) for number in order]
         boxes = np.concatenate([np.empty((0, layout.dims, 2), np.uint32), *rule_boxes])
-        if any(not 0 <= priority < PRIORITY_LIMIT for priority in chosen):
-            raise DatabaseError(f"priorities lie in 0..{PRIORITY_LIMIT - 1}")
         rising = np.array([chosen[number] for number in order], np.uint32)
         return cls(layout, boxes, np.repeat(rising, [len(each) for each in rule_boxes]))
 
@@ -133,7 +134,7 @@ class Database(Closable[Classifier]):
         self.spec = algorithm if isinstance(algorithm, AlgorithmSpec) else AlgorithmSpec.read(algorithm)
         if not isinstance(rules, Rules):
             rules = Rules.of_filter(rules)
-        check_limit(limit)
+        limit = whole("limit", limit, 0, LIMIT)
         self.layout = rules.layout
         self.spec.check_dims(self.layout.dims)
         boxes, priority = in_place(rules.boxes), in_place(rules.priority)
@@ -206,15 +207,11 @@ class Database(Closable[Classifier]):
     def insert(self, ranges: Sequence[Range], priority: int) -> None:
         """Insert a rule, by its range of each field."""
         boxes = self.layout.boxes(ranges)
-        if not 0 <= priority < PRIORITY_LIMIT:
-            raise DatabaseError(f"priority {priority} does not lie in 0..{PRIORITY_LIMIT - 1}")
-        self._opened().insert(boxes, priority)
+        self._opened().insert(boxes, whole("priority", priority, 0, PRIORITY_LIMIT - 1))
 
     def remove(self, priority: int) -> None:
         """Remove the rule of that priority."""
-        if not 0 <= priority < PRIORITY_LIMIT:
-            raise DatabaseError(f"no rule of priority {priority} is there")
-        self._opened().remove(priority)
+        self._opened().remove(whole("priority", priority, 0, PRIORITY_LIMIT - 1))
 
     def insert_at(self, position: int, ranges: Sequence[Range]) -> None:
         """Insert a rule in front of the one at *position*, from 0; the number of rules: behind the last.
@@ -296,21 +293,13 @@ class Database(Closable[Classifier]):
         return self._opened()
 
 
-def check_limit(limit: int) -> None:
-    """DatabaseError for a number of bytes that no memory has."""
-    if not 0 <= limit < LIMIT_END:
-        raise DatabaseError(f"a limit of {limit} bytes; it lies in 0..{LIMIT_END - 1}, and 0 is none")
-
-
 def _check_priorities(priority: npt.NDArray[np.uint32]) -> None:
     if len(priority) and int(priority.max()) >= PRIORITY_LIMIT:
         raise DatabaseError(f"priority {priority.max()} is too large; priorities lie below {PRIORITY_LIMIT}")
 
 
 def _position(position: int) -> int:
-    if not 0 <= position < PRIORITY_LIMIT:
-        raise DatabaseError(f"position {position} is not possible; positions start at 0")
-    return position
+    return whole("position", position, 0, PRIORITY_LIMIT - 1)
 
 
 def _protocols(proto: int | None) -> Range:

@@ -7,6 +7,7 @@ classifier they are the plan `storm(A)`; between threads, `hitables.engine.storm
 
 from __future__ import annotations
 
+import sys
 from typing import NamedTuple
 
 import numpy as np
@@ -14,12 +15,14 @@ import numpy.typing as npt
 
 from ..core.evolve import FORMS, Evolving
 from ..errors import DatabaseError
-from .arguments import check_array, check_headers, in_place
+from .arguments import check_array, check_headers, in_place, whole
 from .cache_statistics import EvolvingStatistics
 from .closable import Closable
-from .database import NO_RULE, Rules, check_limit
+from .database import LIMIT, NO_RULE, PRIORITY_LIMIT, Rules
 from .layout import Layout
 
+# The largest count that the engine takes.
+COUNT = 2**32 - 1
 ORDERS, FIRST, CUTS = ("weight", "age"), ("contain", "expand"), ("copies", "published")
 # What evolve_broken numbers, from 1.
 PROPERTIES = (
@@ -58,18 +61,13 @@ def evolve_options(
     for name, value, known in (("order", order, ORDERS), ("first", first, FIRST), ("cuts", cuts, CUTS)):
         if value not in known:
             raise DatabaseError(f"{name} is {value!r}; it is one of {', '.join(known)}")
-    for name, number, least, most in (
-        ("window", window, 1, 1 << 24), ("tries", tries, 0, 1 << 31), ("leaf", leaf, 1, 1 << 20),
-    ):  # fmt: skip
-        if not least <= number <= most:
-            raise DatabaseError(f"{name} must lie in {least}..{most}, not {number}")
     return {
-        "window": window,
+        "window": whole("window", window, 1, 1 << 24),
         "by_age": ORDERS.index(order),
         "expand_first": FIRST.index(first),
-        "tries": tries,
+        "tries": whole("tries", tries, 0, 1 << 31),
         "unpruned": not prune,
-        "leaf": leaf,
+        "leaf": whole("leaf", leaf, 1, 1 << 20),
         "choose": CUTS.index(cuts),
     }
 
@@ -125,7 +123,7 @@ class EvolvingRules(Closable[Evolving]):
         cuts: str = "copies",
         limit: int = 0,
     ) -> None:
-        check_limit(limit)
+        limit = whole("limit", limit, 0, LIMIT)
         options = evolve_options(window, order, first, tries, prune, leaf, cuts)
         self.layout, self.window = rules.layout, window
         boxes, priority = in_place(rules.boxes), in_place(rules.priority)
@@ -148,9 +146,8 @@ class EvolvingRules(Closable[Evolving]):
         rows = checked_headers(headers, self.layout)
         place = np.empty(len(rows), np.uint32)
         self._check_cache(cache, form)
-        if every < 1 or publish < 1:
-            raise DatabaseError(f"every {every}, publish {publish}: both must be 1 at least")
-        self._opened().replay(rows, form, cache, min(every, 1 << 20), publish, place)
+        every = min(whole("every", every, 1, COUNT), 1 << 20)
+        self._opened().replay(rows, form, cache, every, whole("publish", publish, 1, COUNT), place)
         return place
 
     def look_up(
@@ -164,7 +161,7 @@ class EvolvingRules(Closable[Evolving]):
         rows = checked_headers(headers, self.layout)
         place = np.empty(len(rows), np.uint32)
         self._check_cache(cache, form)
-        self._opened().look_up(rows, form, cache, times, place)
+        self._opened().look_up(rows, form, cache, whole("times", times, 0, COUNT), place)
         return place
 
     def rules(self) -> list[EvolvingRule]:
@@ -180,7 +177,9 @@ class EvolvingRules(Closable[Evolving]):
         box = self.layout.boxes(ranges)
         if len(box) != 1:
             raise DatabaseError("the ranges are several boxes; ask for one of them")
-        found = self._opened().approves(in_place(box[0]), action & 0xFFFFFFFF)
+        found = self._opened().approves(
+            in_place(box[0]), whole("action", action, NO_RULE, PRIORITY_LIMIT) & 0xFFFFFFFF
+        )
         none = NO_RULE & 0xFFFFFFFF
         return Conflict(found[0], *(None if each == none else each for each in found[1:]))
 
@@ -211,7 +210,7 @@ class EvolvingRules(Closable[Evolving]):
     def _check_cache(self, cache: int, form: str) -> None:
         if form not in FORMS:
             raise DatabaseError(f"form is {form!r}; it is one of {', '.join(FORMS)}")
-        if not 0 <= cache <= self.window:
+        if whole("cache", cache, 0, sys.maxsize) > self.window:
             raise DatabaseError(
                 f"a cache of {cache} rules: a window of {self.window} samples has at most as many"
             )

@@ -10,7 +10,9 @@ engine's side is core/include/filters.h.
 from __future__ import annotations
 
 import enum
+import math
 import select
+import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,15 +25,17 @@ import numpy.typing as npt
 from ..core import filters as core
 from ..errors import DatabaseError
 from .algorithms import AlgorithmSpec
-from .arguments import check_array, check_headers, check_in_place, in_place
+from .arguments import check_array, check_headers, check_in_place, in_place, whole
 from .closable import Closable
-from .database import PRIORITY_LIMIT, Rules, check_limit
-from .layout import FIVE_TUPLE, WORD, Layout, Range
+from .database import LIMIT, PRIORITY_LIMIT, Rules
+from .layout import FIVE_TUPLE, WORD, Layout, Range, check_layout
 
 # Events that the queue holds by default, and at most.
 ROOM, MOST_ROOM = 1024, 1 << 24
 # Events that one read of a monitor returns at most, by default.
 READ = 256
+# Seconds that one wait for an event takes at most: the next begins at once.
+LONGEST_WAIT = 3600
 
 
 class Action(enum.IntEnum):
@@ -68,6 +72,7 @@ class Filter:
         if self.action not in tuple(Action):
             known = ", ".join(each.name for each in Action)
             raise DatabaseError(f"filter {self.priority}: {self.action!r} is no action; there are {known}")
+        object.__setattr__(self, "action", Action(self.action))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,26 +148,27 @@ class Filters(Closable[core.Filters]):
         Raises DatabaseError for what is not possible, OutOfMemory.
         """
         self.spec = algorithm if isinstance(algorithm, AlgorithmSpec) else AlgorithmSpec.read(algorithm)
+        check_layout(layout)
         self.spec.check_dims(layout.dims)
-        if not 1 <= room <= MOST_ROOM:
-            raise DatabaseError(f"a queue of {room} events; it may have 1 to {MOST_ROOM}")
-        check_limit(limit)
-        self.layout, self.room = layout, room
-        given = sorted(filters, key=lambda each: each.priority)
+        self.layout, self.room = layout, whole("room", room, 1, MOST_ROOM)
+        limit = whole("limit", limit, 0, LIMIT)
+        given = list(filters)
+        for each in given:
+            _check_filter(each)
+        given.sort(key=lambda each: each.priority)
         rules = Rules.of_ranges([each.ranges for each in given], layout, [each.priority for each in given])
         self._filters = {each.priority: each for each in given}
         by_box = [self._filters[priority].action for priority in rules.priority.tolist()]
         self._changing = threading.Lock()  # of _filters and the engine's filters together
         self._handle = core.Filters(
             self.spec.composition(), str(self.spec), layout.bits, in_place(rules.boxes),
-            in_place(rules.priority), np.array(by_box, np.uint8), room, limit,
+            in_place(rules.priority), np.array(by_box, np.uint8), self.room, limit,
         )  # fmt: skip
 
     def insert(self, added: Filter) -> None:
         """Insert a filter, which is in force when this returns."""
+        _check_filter(added)
         boxes = self.layout.boxes(added.ranges)
-        if not 0 <= added.priority < PRIORITY_LIMIT:
-            raise DatabaseError(f"priority {added.priority} does not lie in 0..{PRIORITY_LIMIT - 1}")
         with self._changing:
             self._opened().insert(boxes, added.priority, added.action)
             self._filters[added.priority] = added
@@ -208,7 +214,7 @@ class Filters(Closable[core.Filters]):
 
     def monitor(self) -> Monitor:
         """A reader of all events from now on.  Every monitor gets every event."""
-        return Monitor(core.Monitor(self._opened()), self.layout)
+        return Monitor(core.Monitor(self._opened()), self.layout, self.room)
 
     def __iter__(self) -> Iterator[Filter]:
         """The filters, best first."""
@@ -246,8 +252,8 @@ class Monitor(Closable[core.Monitor]):
 
     CLOSED = "the monitor is closed"
 
-    def __init__(self, handle: core.Monitor, layout: Layout) -> None:
-        self._layout = layout
+    def __init__(self, handle: core.Monitor, layout: Layout, room: int) -> None:
+        self._layout, self._room = layout, room
         self._handle = handle
 
     def _ended(self, handle: core.Monitor) -> None:
@@ -263,8 +269,9 @@ class Monitor(Closable[core.Monitor]):
         timeout  None: wait for as long as it takes; 0: return at once
         DatabaseError when the monitor or the filters are closed and no event is left.
         """
-        if most < 1:
-            raise DatabaseError(f"a read of {most} events")
+        most = min(whole("most", most, 1, sys.maxsize), self._room)  # the queue has no more
+        if timeout is not None and math.isnan(timeout):
+            raise DatabaseError("timeout must be a number of seconds, or None, not nan")
         handle = self._opened()
         end = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -278,7 +285,7 @@ class Monitor(Closable[core.Monitor]):
                 return []
             poll = select.poll()
             poll.register(handle.descriptor, select.POLLIN)
-            poll.poll(None if left is None else max(1, left * 1000))
+            poll.poll(1000 * (LONGEST_WAIT if left is None else min(max(0.001, left), LONGEST_WAIT)))
 
     def _events(self, records: npt.NDArray[np.void], headers: npt.NDArray[np.uint32]) -> Iterator[Event]:
         for (number, at, priority, action), row in zip(records.tolist(), headers.tolist(), strict=True):
@@ -286,6 +293,12 @@ class Monitor(Closable[core.Monitor]):
 
     def statistics(self) -> MonitorStatistics:
         return MonitorStatistics(**self._opened().statistics())
+
+
+def _check_filter(given: object) -> None:
+    if not isinstance(given, Filter):
+        raise DatabaseError(f"a filter must be a Filter, not {given!r}")
+    whole("priority", given.priority, 0, PRIORITY_LIMIT - 1)
 
 
 def joined(words: Sequence[int], layout: Layout) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ classifier it is the plan `flows(A)`.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 
 import numpy as np
@@ -14,9 +15,9 @@ import numpy.typing as npt
 
 from ..core.flows import HASHES, SCHEMES, ZOBEL_SEED, Flows, hash_of
 from ..errors import DatabaseError
-from .arguments import check_array, check_headers, check_in_place, in_place
+from .arguments import check_array, check_headers, check_in_place, in_place, whole
 from .closable import Closable
-from .database import Database, check_limit
+from .database import LIMIT, Database
 from .flow_statistics import FlowChains, FlowStatistics, statistics
 from .layout import FIVE_TUPLE, Layout
 
@@ -32,8 +33,8 @@ class FlowTable(Closable[Flows]):
 
     scheme      "normal", "move_front", "circular", "insert_move_front", or "ring", the array of section 4.1
     buckets     of the hash table
-    purge_at    the length at which a chain loses its last *purge* flows; 0: none.  A ring holds purge_at
-                flows, and a new flow takes the place of its last one.
+    purge_at    the length, 2 at least, at which a chain loses its last *purge* flows; purge=0: it grows on.
+                A ring holds purge_at flows, and a new flow takes the place of its last one.
     hash        "zobel" (the paper's), "crc32c", "multiply_shift", "siphash" or "folded"
     key_bytes   13 for headers of IPv4, [packets][5] as in FIVE_TUPLE; 37 for IPv6, [packets][11]
     seed        of the hash, up to 128 bits; None: the usual one
@@ -59,17 +60,11 @@ class FlowTable(Closable[Flows]):
         _one_of("scheme", scheme, SCHEMES)
         _one_of("hash", hash, HASHES)
         _one_of("key_bytes", key_bytes, LAYOUTS)
-        if not 1 <= buckets < 1 << 32:
-            raise DatabaseError(f"a flow table has 1 to {(1 << 32) - 1} buckets, not {buckets}")
-        if not 2 <= purge_at < PURGE_AT_LIMIT:
-            raise DatabaseError(f"purge_at must lie in 2..{PURGE_AT_LIMIT - 1}, not {purge_at}")
-        if not 0 <= purge < purge_at:
-            raise DatabaseError(f"purge must lie in 0..{purge_at - 1}, below purge_at, not {purge}")
-        check_limit(limit)
-        if seed is None:
-            seed = ZOBEL_SEED if hash == "zobel" else 0
-        if not 0 <= seed < 1 << 128:
-            raise DatabaseError(f"a seed has up to 128 bits; {seed} has not")
+        buckets = whole("buckets", buckets, 1, (1 << 32) - 1)
+        purge_at = whole("purge_at", purge_at, 2, PURGE_AT_LIMIT - 1)
+        purge = whole("purge", purge, 0, purge_at - 1)
+        limit = whole("limit", limit, 0, LIMIT)
+        seed = _seed(hash, seed)
         self.scheme, self.buckets, self.key_bytes, self.history = scheme, buckets, key_bytes, history
         self.layout = LAYOUTS[key_bytes]
         self._handle = Flows(scheme, buckets, purge_at, purge, hash, seed, self.layout.bits, history, limit)
@@ -103,13 +98,14 @@ class FlowTable(Closable[Flows]):
             raise DatabaseError(
                 "the answers of missing flows come from values or from a classifier, not from both"
             )
+        if classifier is not None and not isinstance(classifier, Database):
+            raise DatabaseError(f"the classifier must be a Database, not {classifier!r}")
         if classifier is not None and classifier.layout != self.layout:
             raise DatabaseError(
                 f"the rules of the classifier have fields of {classifier.layout.widths} bits, "
                 f"the table those of {self.layout.widths}"
             )
-        if group < 0:
-            raise DatabaseError(f"a group of {group} packets")
+        group = min(whole("group", group, 0, sys.maxsize), 1 << 16)
         rules = classifier.opened() if classifier else None
         for block in blocks:
             check_headers(block, self.layout.dims)
@@ -118,7 +114,7 @@ class FlowTable(Closable[Flows]):
                 if array is not None:
                     check_array(name, array, np.uint32, len(block))
                     check_in_place(name, array, written=name == "out")
-            self._opened().replay(block, rules, values, out, min(group, 1 << 16), counted)
+            self._opened().replay(block, rules, values, out, group, counted)
         return self.statistics()
 
     def statistics(self) -> FlowStatistics:
@@ -136,9 +132,7 @@ class FlowTable(Closable[Flows]):
 
     def chain(self, bucket: int) -> list[bytes]:
         """The keys of a bucket, in the order in which a search compares them."""
-        if not 0 <= bucket < self.buckets:
-            raise DatabaseError(f"bucket {bucket}: the table has {self.buckets}")
-        return self._opened().chain(bucket)
+        return self._opened().chain(whole("bucket", bucket, 0, self.buckets - 1))
 
     def key(self, header: npt.NDArray[np.uint32]) -> bytes:
         """The key of one header [fields]: source, its port, destination, its port, protocol, each as in a
@@ -152,6 +146,7 @@ class FlowTable(Closable[Flows]):
 
     def bucket_of(self, key: bytes) -> int:
         """The bucket of a key."""
+        _check_key(key)
         if len(key) != self.key_bytes:
             raise DatabaseError(f"a key of {len(key)} bytes; those of the table have {self.key_bytes}")
         return self._opened().bucket(key)
@@ -165,11 +160,23 @@ class FlowTable(Closable[Flows]):
 def flow_hash(name: str, key: bytes, seed: int | None = None) -> int:
     """The hash of a key of any bytes: 31 bits of zobel, 32 of crc32c and multiply_shift, 64 of the others."""
     _one_of("hash", name, HASHES)
+    _check_key(key)
     if not 1 <= len(key) <= 80:
         raise DatabaseError(f"a key has 1 to 80 bytes, not {len(key)}")
-    return hash_of(name, key, (ZOBEL_SEED if name == "zobel" else 0) if seed is None else seed)
+    return hash_of(name, key, _seed(name, seed))
+
+
+def _seed(hash_name: str, seed: int | None) -> int:
+    if seed is None:
+        return ZOBEL_SEED if hash_name == "zobel" else 0
+    return whole("seed", seed, 0, (1 << 128) - 1)
+
+
+def _check_key(key: object) -> None:
+    if not isinstance(key, bytes):
+        raise DatabaseError(f"a key must be bytes, not {type(key).__name__}")
 
 
 def _one_of(name: str, value: object, known: Iterable[object]) -> None:
-    if value not in known:
+    if value not in tuple(known):
         raise DatabaseError(f"{name} is {value!r}; it is one of {', '.join(map(str, known))}")

@@ -8,6 +8,7 @@ its words.
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,8 +29,13 @@ class Layout:
     widths: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if not self.widths or not all(1 <= width <= 128 for width in self.widths):
-            raise DatabaseError(f"fields of {self.widths} bits: each must have 1 to 128")
+        try:
+            widths = tuple(operator.index(width) for width in self.widths)
+        except TypeError:
+            raise DatabaseError(f"the widths of fields are whole numbers, not {self.widths!r}") from None
+        object.__setattr__(self, "widths", widths)
+        if not widths or not all(1 <= width <= 128 for width in widths):
+            raise DatabaseError(f"fields of {widths} bits: each must have 1 to 128")
         if len(self.bits) > MAX_DIMENSIONS:
             raise DatabaseError(f"fields of {self.widths} bits take more than {MAX_DIMENSIONS} words")
 
@@ -46,6 +52,12 @@ class Layout:
         """[pieces][dims][2]: the boxes of a rule; DatabaseError for an empty range, or one wider than its
         field.
         """
+        try:
+            ranges = [(operator.index(low), operator.index(high)) for low, high in ranges]
+        except (TypeError, ValueError):
+            raise DatabaseError(
+                f"the ranges of a rule are pairs of whole numbers, one of each field, not {ranges!r}"
+            ) from None
         if len(ranges) != len(self.widths):
             raise DatabaseError(f"a rule of {len(ranges)} ranges; there are {len(self.widths)} fields")
         choices = []
@@ -61,7 +73,13 @@ class Layout:
     def headers(self, rows: Sequence[Sequence[int]]) -> NDArray[np.uint32]:
         """[rows][dims]: one row of values per packet, in words."""
         words = np.empty((len(rows), self.dims), np.uint32)
-        for number, row in enumerate(rows):
+        for number, values in enumerate(rows):
+            try:
+                row = [operator.index(value) for value in values]
+            except TypeError:
+                raise DatabaseError(
+                    f"header {number} has whole numbers, one of each field, not {values!r}"
+                ) from None
             if len(row) != len(self.widths):
                 fields = f"there are {len(self.widths)} fields"
                 raise DatabaseError(f"header {number} has {len(row)} values; {fields}")
@@ -78,6 +96,12 @@ class Layout:
 
 
 MAX_DIMENSIONS = 20
+
+
+def check_layout(layout: object) -> None:
+    """DatabaseError for anything else than a layout."""
+    if not isinstance(layout, Layout):
+        raise DatabaseError(f"the layout must be a Layout, not {layout!r}")
 
 
 def _words(width: int) -> tuple[int, ...]:

@@ -20,9 +20,9 @@ from ..core import pipeline
 from ..core.evolve import FORMS
 from ..errors import DatabaseError, OutOfMemory
 from .algorithms import AlgorithmSpec
-from .arguments import in_place
+from .arguments import in_place, whole
 from .closable import Closable
-from .database import Database, Rules
+from .database import LIMIT, Database, Rules
 from .evolving import checked_classes, checked_headers, evolve_options
 
 Headers = npt.NDArray[np.uint32]
@@ -81,7 +81,8 @@ class Partition:
         """Cache threads, classifiers and updaters, as "4-2-1"; "dynamic": 4-4-1, of which two are idle, and
         "dynamic 8-8-1" a quarter of the others.  "n-0-0": each of n threads classifies its own packets.
         """
-        found = re.fullmatch(r"(dynamic)?\s*(?:(\d{1,4})-(\d{1,4})-(\d{1,4}))?", text)
+        pattern = r"(dynamic)?\s*(?:(\d{1,4})-(\d{1,4})-(\d{1,4}))?"
+        found = re.fullmatch(pattern, text) if isinstance(text, str) else None
         if not found or not text.strip():
             raise DatabaseError(
                 f"{text!r} is no partition; write it as 4-2-1, for 4 cache threads, 2 classifiers and an "
@@ -252,12 +253,13 @@ class Storm(Closable[Database]):
     ) -> StormRun:
         """Send *headers* [packets][dims] through the pipeline, *rate* of them a second; 0: all at once.
 
+        The run takes as long as the packets take to arrive, be it years; an interrupt ends it.
         fault  for tests: the thread of that kind and number fails at that turn
         DatabaseError when a thread fails; then nothing is running any more.
         """
         database = self._opened()
-        if not rate >= 0 or math.isinf(rate):
-            raise DatabaseError(f"{rate:g} packets a second")
+        if not isinstance(rate, float | int) or not rate >= 0 or math.isinf(rate):
+            raise DatabaseError(f"rate must be a number of packets a second, 0 or more, not {rate!r}")
         rows = checked_headers(headers, self._rules.layout)
         options = self._options | {"rate": rate}
         if fault:
@@ -331,12 +333,12 @@ def _check_numbers(
 ) -> None:
     most = 1 << 24
     for name, number, least, highest in (
-        ("cache", cache, 1, pipeline.ENTRIES), ("publish", publish, 1, 1 << 31), ("copies", copies, 1, 3),
+        ("cache", cache, 1, pipeline.ENTRIES), ("window", window, 1, most), ("copies", copies, 1, 3),
+        ("publish", publish, 1, 1 << 31),
         ("batch", batch, 1, pipeline.BATCH), ("rings", rings, 1, most), ("inputs", inputs, 1, most),
-        ("queue", queue, 0, most), ("every", every, 1, most), ("limit", limit, 0, 1 << 62),
+        ("queue", queue, 0, most), ("every", every, 1, most), ("limit", limit, 0, LIMIT),
     ):  # fmt: skip
-        if not least <= number <= highest:
-            raise DatabaseError(f"{name} must lie in {least}..{highest}, not {number}")
+        whole(name, number, least, highest)
     if window < cache:
         raise DatabaseError(f"a window of {window} samples never fills a cache of {cache} rules: widen it")
     count = max(partition.caches, partition.classifiers)

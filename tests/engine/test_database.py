@@ -367,13 +367,32 @@ RULES = Rules.of_ranges([[(0, 9), (0, 255)], [(5, 20), (1, 1)]], LAYOUT)
         (lambda: Rules.of_ranges([[(0, 256), (0, 1)]], LAYOUT), "does not fit into 8 bits"),
         (lambda: Rules.of_ranges([[(0, 1)]], LAYOUT), "a rule of 1 ranges"),
         (lambda: Rules.of_ranges([[(0, 1), (0, 1)]] * 2, LAYOUT, [4, 4]), "priority 4 is given twice"),
-        (lambda: Rules.of_ranges([[(0, 1), (0, 1)]], LAYOUT, [-4]), "priorities lie in"),
+        (lambda: Rules.of_ranges([[(0, 1), (0, 1)]], LAYOUT, [-4]), "a priority must lie in"),
+        (lambda: Rules.of_ranges([[(0, 1), (0, 1)]] * 2, LAYOUT, [1.2, 1.7]), "a priority must be a whole number, not 1.2"),
+        (lambda: Rules.of_ranges([[(0, 1), (0, 1)]], None), "the layout must be a Layout, not None"),
+        (lambda: Rules((8, 8), RULES.boxes, RULES.priority), "the layout must be a Layout"),
+        (lambda: Rules(LAYOUT, [[1]], [1]), "boxes must be an array of numpy, not list"),
+        (lambda: Rules.of_ranges([[(0, 1), 1]], LAYOUT), "pairs of whole numbers"),
+        (lambda: Rules.of_ranges([[(0, 1), (0, 1, 2)]], LAYOUT), "pairs of whole numbers"),
+        (lambda: Rules.of_ranges([[(0, 1), (0.0, 1.0)]], LAYOUT), "pairs of whole numbers"),
+        (lambda: Layout("88"), "the widths of fields are whole numbers"),
+        (lambda: Layout((8.5,)), "the widths of fields are whole numbers"),
+        (lambda: LAYOUT.headers([["1", 2]]), "header 0 has whole numbers"),
+        (lambda: LAYOUT.headers([5]), "header 0 has whole numbers, one of each field, not 5"),
+        (lambda: engine.open("linear", RULES).insert([(0, 1), (0, 1)], 1.5), "priority must be a whole number, not 1.5"),
+        (lambda: engine.open("linear", RULES).remove("x"), "priority must be a whole number, not 'x'"),
+        (lambda: engine.open("linear", RULES).insert_at(0.0, [(0, 1), (0, 1)]), "position must be a whole number"),
+        (lambda: engine.open("linear", RULES).update([True], RULES.boxes, RULES.priority), "inserts must be an array"),
+        (lambda: engine.Filters("linear", room=1.5), "room must be a whole number"),
+        (lambda: engine.Filters("linear", [(1, 2)]), "a filter must be a Filter"),
+        (lambda: engine.Filters("linear").insert((1, 2)), "a filter must be a Filter"),
         (lambda: Rules(LAYOUT, np.zeros((1, 2, 2), np.int64), np.zeros(1, np.uint32)), "must be uint32"),
         (lambda: Rules(LAYOUT, np.array([[[3, 1], [0, 0]]], np.uint32), np.zeros(1, np.uint32)), "box 0, dimension 0: the range is empty"),
         (lambda: Rules(LAYOUT, np.zeros((2, 2, 2), np.uint32), np.array([1, 0], np.uint32)), "priorities must rise"),
         (lambda: Layout((129,)), "1 to 128"),
-        (lambda: engine.open("linear", RULES, limit=-1), "limit of -1"),
-        (lambda: engine.open("linear", RULES, limit=10**30), "limit of 1000"),
+        (lambda: engine.open("linear", RULES, limit=-1), r"limit must lie in 0\.\.\d+, not -1"),
+        (lambda: engine.open("linear", RULES, limit=1e6), "limit must be a whole number, not 1000000.0"),
+        (lambda: engine.open("linear", RULES, limit=10**30), "limit must lie in .* not 1000"),
         (lambda: engine.open(None, RULES), "not as None"),
         (lambda: engine.open(5, RULES), "not as 5"),
         (lambda: engine.open("linear", [1, 2]), "1 is no rule of five fields"),
@@ -409,7 +428,7 @@ def test_bad_headers_are_refused_with_a_reason() -> None:
         ):
             with pytest.raises(DatabaseError, match=message):
                 db.search(np.zeros((3, 2), np.uint32), out)
-        with pytest.raises(DatabaseError, match="does not lie in"):
+        with pytest.raises(DatabaseError, match="priority must lie in"):
             db.insert([(0, 1), (0, 1)], -1)
         with pytest.raises(DatabaseError, match="is empty"):
             db.insert([(1, 0), (0, 1)], 7)

@@ -250,7 +250,7 @@ def test_pruning_visits_fewer_leaves_and_finds_the_same_rules() -> None:
         ({"first": "grow"}, "it is one of contain, expand"),
         ({"cuts": "ours"}, "it is one of copies, published"),
         ({"leaf": 0}, "leaf must lie in 1"),
-        ({"limit": -1}, "a limit of -1"),
+        ({"limit": -1}, "limit must lie in 0.*, not -1"),
         ({"classes": np.zeros(3, np.uint32)}, r"classes must be uint32 \[4\]"),
     ],
 )
@@ -264,7 +264,15 @@ def test_questions_that_are_not_possible_are_refused() -> None:
     evolving = EvolvingRules(Rules.of_ranges(TABLE_3, PLANE), window=4)
     for ask, message in (
         (lambda: evolving.replay(packets, cache=5), "a window of 4 samples"),
-        (lambda: evolving.replay(packets, cache=2, every=0), "1 at least"),
+        (lambda: evolving.replay(packets, cache=2, every=0), "every must lie in 1"),
+        (
+            lambda: evolving.replay(packets, cache=2, publish=2**40),
+            "publish must lie in 1.*, not 1099511627776",
+        ),
+        (lambda: evolving.look_up(packets, cache=2, times=2**40), "times must lie in 0.*, not 1099511627776"),
+        (lambda: evolving.look_up(packets, cache=2, times=-1), "times must lie in 0.*, not -1"),
+        (lambda: evolving.approves([(0, 1), (0, 1)], "x"), "action must be a whole number, not 'x'"),
+        (lambda: evolving.sample([[1, 2]]), "headers must be an array of numpy, not list"),
         (lambda: evolving.look_up(packets, cache=2, form="tree"), "columns, rows, list"),
         (lambda: evolving.sample(packets + np.uint32(16)), "wider than its field"),
         (lambda: evolving.sample(np.zeros((1, 3), np.uint32)), r"must be uint32 \[headers\]\[2\]"),

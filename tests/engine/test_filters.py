@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import select
 import threading
 import time
@@ -379,12 +380,22 @@ def test_what_does_not_fit_changes_nothing() -> None:
         assert held.bytes <= limit
 
 
+@pytest.mark.parametrize("timeout", [math.inf, 30 * 24 * 3600.0])
+def test_a_monitor_may_wait_longer_than_the_system_does_at_once(timeout: float) -> None:
+    with Filters("tss", [Filter(4, ALL, Action.ADD_EVENT)], layout=LAYOUT) as filters:
+        monitor = filters.monitor()
+        packet = threading.Timer(0.1, lambda: filters.classify(numbered(0, 1)))
+        packet.start()
+        assert [event.priority for event in monitor.read(timeout, most=2**40)] == [4]
+        packet.join()
+
+
 def test_mistakes_are_refused_with_a_reason_and_change_nothing() -> None:
     one = Filter(4, ALL, Action.ADD_EVENT)
     for make, message in (
         (lambda: Filters("hypersplat"), "no algorithm is called hypersplat"),
-        (lambda: Filters("tss", room=0), "a queue of 0 events"),
-        (lambda: Filters("tss", limit=-1), "limit of -1"),
+        (lambda: Filters("tss", room=0), r"room must lie in 1..16777216, not 0"),
+        (lambda: Filters("tss", limit=-1), "limit must lie in 0.*, not -1"),
         (lambda: Filters("tss", [one, one], layout=LAYOUT), "priority 4 is given twice"),
         (lambda: Filters("tss", [one]), "a rule of 1 ranges"),
         (lambda: Filters("tables", layout=LAYOUT), "takes 5 dimensions"),
@@ -395,7 +406,7 @@ def test_mistakes_are_refused_with_a_reason_and_change_nothing() -> None:
         monitor = filters.monitor()
         for call, message in (
             (lambda: filters.insert(one), "a filter of priority 4 is there already"),
-            (lambda: filters.insert(Filter(-1, ALL, Action.DENY)), "does not lie in"),
+            (lambda: filters.insert(Filter(-1, ALL, Action.DENY)), "priority must lie in"),
             (lambda: filters.insert(Filter(5, ((9, 3),), Action.DENY)), "the range 9..3 is empty"),
             (lambda: filters.remove(5), "no filter of priority 5 is there"),
             (lambda: filters.change(5, Action.DENY), "no filter of priority 5 is there"),
@@ -407,7 +418,8 @@ def test_mistakes_are_refused_with_a_reason_and_change_nothing() -> None:
             (lambda: filters.classify(np.zeros((2, 1), np.int64)), "headers must be uint32"),
             (lambda: filters.classify(numbered(0, 4)[::2]), "row by row"),
             (lambda: filters.classify(numbered(0, 4), np.zeros(3, np.int64)), r"times must be int64 \[4\]"),
-            (lambda: monitor.read(most=0), "a read of 0 events"),
+            (lambda: monitor.read(most=0), "most must lie in 1.*, not 0"),
+            (lambda: monitor.read(timeout=math.nan), "timeout must be a number of seconds"),
         ):
             with pytest.raises(DatabaseError, match=message):
                 call()

@@ -125,10 +125,10 @@ def test_a_rule_of_several_boxes_is_one_position() -> None:
 def test_positions_that_are_not_there_are_refused_and_nothing_changes() -> None:
     with of_list("linear", [ANY] * 3) as db:
         for position in (-1, 4, 2**40):
-            with pytest.raises(DatabaseError, match=f"position {position} "):
+            with pytest.raises(DatabaseError, match=f"position (must lie in .*, not )?{position}"):
                 db.insert_at(position, ANY)
         for position in (-1, 3, 2**31 - 1):
-            with pytest.raises(DatabaseError, match=f"position {position} "):
+            with pytest.raises(DatabaseError, match=f"position (must lie in .*, not )?{position}"):
                 db.remove_at(position)
         with pytest.raises(DatabaseError, match="is empty"):
             db.insert_at(1, [(3, 2), (0, 7)])

@@ -244,8 +244,10 @@ def test_packets_that_are_not_possible_are_refused() -> None:
     for headers, rate, message in (
         (PACKETS[:, :2], 0.0, r"must be uint32 \[headers\]\[3\]"),
         (PACKETS + np.uint32(256), 0.0, "wider than its field"),
-        (PACKETS, -1.0, "-1 packets a second"),
-        (PACKETS, math.nan, "nan packets a second"),
+        (PACKETS, -1.0, "a number of packets a second, 0 or more, not -1.0"),
+        (PACKETS, "5", "0 or more, not '5'"),
+        (PACKETS.tolist(), 0.0, "headers must be an array of numpy, not list"),
+        (PACKETS, math.nan, "0 or more, not nan"),
     ):
         with pytest.raises(DatabaseError, match=message):
             storm.run(headers, rate)

@@ -171,8 +171,8 @@ static inline TARGET uint32_t NAME(list)(const struct split_product *db, uint32_
 }
 
 /* Properties of the database are constants of each call below, so each is compiled into a search of its own.
- * A value that is wider than its field stays inside the tables: plain fields are as wide as a type, and others
- * take the masks, which cost 5 % of a search. */
+ * A value that is wider than its field stays inside the tables: plain fields are as wide as a type, and
+ * others take the masks, which cost 5 % of a search. */
 static inline TARGET __attribute__((always_inline)) void NAME(batches)(const struct split_product *db,
                                                                        const uint32_t *headers, size_t count,
                                                                        uint32_t *answers, uint32_t dims,
