@@ -25,17 +25,14 @@ def whole(name: str, value: object, least: int, most: int) -> int:
 
 
 def check_array(name: str, array: object, dtype: npt.DTypeLike, *shape: int | str) -> None:
-    """An array of that type and shape; a word in place of a length stands for any."""
+    """An array of that type and shape; a word in place of the first length stands for any."""
     if not isinstance(array, np.ndarray):
         raise DatabaseError(f"{name} must be an array of numpy, not {type(array).__name__}")
-    if (
-        array.dtype != dtype
-        or array.ndim != len(shape)
-        or any(
-            type(wanted) is int and wanted != length
-            for wanted, length in zip(shape, array.shape, strict=True)
-        )
-    ):
+    if type(shape[0]) is int:
+        fits = array.shape == shape
+    else:
+        fits = array.ndim == len(shape) and array.shape[1:] == shape[1:]
+    if array.dtype != dtype or not fits:
         sizes = "".join(f"[{length}]" for length in shape)
         actual = f"{array.dtype} {list(array.shape)}"
         raise DatabaseError(f"{name} must be {np.dtype(dtype)} {sizes}, not {actual}")
@@ -51,11 +48,12 @@ def check_headers(headers: object, dims: int) -> None:
 
 def check_in_place(name: str, array: Array, *, written: bool = False) -> None:
     """An array that C can read where it lies, or write if it is *written*."""
-    if not (array.flags.c_contiguous and array.flags.aligned):
+    flags = array.flags
+    if not (flags.c_contiguous and flags.aligned):
         raise DatabaseError(
             f"{name} must lie row by row in memory, its values aligned (numpy.require(array, None, 'CA'))"
         )
-    if written and not array.flags.writeable:
+    if written and not flags.writeable:
         raise DatabaseError(f"{name} is read-only")
 
 
