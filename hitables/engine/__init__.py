@@ -8,7 +8,8 @@ if TYPE_CHECKING:
     from ..core.classifiers import Algorithm
     from .algorithms import ALGORITHMS, AlgorithmSpec
     from .cache_statistics import CacheStatistics, EvolvingStatistics
-    from .database import Database, Rules, open
+    from .database import Database, Rules
+    from .database import open as open
     from .evolving import Conflict, EvolvingRule, EvolvingRules
     from .filters import (
         Action,
@@ -25,11 +26,12 @@ if TYPE_CHECKING:
     from .layout import FIVE_TUPLE, Layout
     from .storm import Partition, Storm, StormRun
 
+# Without `open`: an import of all names must not replace the builtin.
 __all__ = [
     "ALGORITHMS", "FIVE_TUPLE", "Action", "Algorithm", "AlgorithmSpec", "CacheStatistics", "Conflict",
     "Database", "Event", "EvolvingRule", "EvolvingRules", "EvolvingStatistics", "Filter", "FilterStatistics",
     "Filters", "FlowChains", "FlowStatistics", "FlowTable", "Layout", "Monitor", "MonitorStatistics",
-    "Partition", "Rules", "Storm", "StormRun", "Verdicts", "open",
+    "Partition", "Rules", "Storm", "StormRun", "Verdicts",
 ]  # fmt: skip
 
 _HOME = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..core.classifiers import Algorithm, Composition, registered_algorithms
@@ -39,6 +40,10 @@ class AlgorithmSpec:
             if value != param.default:
                 arguments.append(f"{param.name}={value}")
         return self.algorithm.name + (f"({', '.join(arguments)})" if arguments else "")
+
+    def __reduce__(self) -> tuple[Callable[[str], AlgorithmSpec], tuple[str]]:
+        """A copy, also a pickled one, is read from the text: functions of the engine cannot be copied."""
+        return AlgorithmSpec.read, (str(self),)
 
     def check_dims(self, dims: int) -> None:
         """DatabaseError unless every algorithm of the composition takes rules of *dims* dimensions."""

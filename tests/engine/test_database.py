@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
+import copy
 import gzip
 import itertools
 import os
+import pickle
 import signal
 import threading
 import time
@@ -482,7 +485,14 @@ def test_updates_in_a_row_stop_at_the_first_that_is_refused() -> None:
 
 def test_a_plan_reads_back_what_it_prints() -> None:
     for plan in PLANS:
-        assert str(engine.AlgorithmSpec.read(plan)) == plan
+        spec = engine.AlgorithmSpec.read(plan)
+        assert str(spec) == plan
+        assert pickle.loads(pickle.dumps(spec)) == copy.deepcopy(spec) == spec
+
+
+def test_all_names_of_the_engine_can_be_imported_without_replacing_a_builtin() -> None:
+    assert not set(engine.__all__) & set(dir(builtins))
+    assert all(hasattr(engine, name) for name in [*engine.__all__, "open"])
 
 
 @pytest.mark.parametrize("plan", ["sfl(rfc)", "sfl(hypersplit)"])
