@@ -305,7 +305,8 @@ struct build_node *bisect_over(struct space *space, const struct tree_options *o
     g->work_limit = options->work_limit
                         ? (uint64_t)options->work_limit * (boxes + problem->background_boxes + 1)
                         : UINT64_MAX;
-    work_tables_fill(g, problem);
+    if (!work_tables_fill(g, problem))
+        return NULL;
     memcpy(leaf->region, problem->region, space->in->axes * sizeof *leaf->region);
     memcpy(leaf->box, problem->box, boxes * sizeof *leaf->box);
     for (uint32_t i = 0; i < boxes; i++) {

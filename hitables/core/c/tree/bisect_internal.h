@@ -80,7 +80,8 @@ struct bisection {
      * axis that tests may bisect, for lists that differ along it: a list that cheap tests cannot split is
      * not estimated by them (in nft, a test of one port costs half as much as a test of a range, but
      * separates only one port). */
-    double work[TABLES][NESTINGS][SIZES];
+    double *work[TABLES]; /* [nestings][sizes]; most lists are short, so that a table is small */
+    uint32_t nestings, sizes;
     uint32_t tables, table[TREE_AXES]; /* of each axis; TABLES: no test bisects it */
     struct tree_cost filled[TABLES]; /* cost of the test of each table */
     double rule; /* cost of a rule in those tables */
@@ -100,8 +101,8 @@ static inline double work_of_size(const struct bisection *g, const double *work,
     if (size <= 0)
         return g->rule;
     uint32_t below = (uint32_t)size;
-    if (below + 1 >= SIZES)
-        return work[SIZES - 1] * exp2((size - (SIZES - 1)) / STEPS);
+    if (below + 1 >= g->sizes)
+        return work[g->sizes - 1] * exp2((size - (g->sizes - 1)) / STEPS);
     return work[below] + (size - below) * (work[below + 1] - work[below]);
 }
 
@@ -110,19 +111,19 @@ static inline double work_at(const struct bisection *g, uint32_t table, uint32_t
 {
     if (rules <= 1)
         return rules > 0 ? g->rule : 0;
-    return work_of_size(g, g->work[table][nesting], log2(rules) * STEPS);
+    return work_of_size(g, g->work[table] + (size_t)nesting * g->sizes, log2(rules) * STEPS);
 }
 
 static inline uint32_t nesting_left(const struct bisection *g, const struct open_leaf *leaf)
 {
     uint32_t left = g->options->max_nesting - leaf->nesting;
-    return left < NESTINGS ? left : NESTINGS - 1;
+    return left < g->nestings ? left : g->nestings - 1;
 }
 
 /* bisect_work.c */
 
-/* Fill the tables; axes whose tests cost alike share one. */
-void work_tables_fill(struct bisection *g, const struct subproblem *problem);
+/* Fill the tables; axes whose tests cost alike share one.  False when memory is exhausted. */
+bool work_tables_fill(struct bisection *g, const struct subproblem *problem);
 /* The table of the cheapest axis along which the leaf's rules begin at many places, if axes of that table tell
  * most rules apart; if there is none, of the axis with most places. */
 uint32_t work_table_for(const struct bisection *g, const struct open_leaf *leaf);

@@ -2,7 +2,7 @@
  *
  * Idea: dynamic programming over list sizes and the nesting that is left: a list is read, or a test splits
  * off a fraction of it.
- * Cost: NESTINGS * SIZES * 6 steps per table, once per tree.
+ * Cost: 6 steps for each size and nesting that the list may have, per table, once per tree.
  * Invariant: the estimate never grows when more nesting is left.
  * Threading: none; the tables belong to one bisection.
  */
@@ -14,26 +14,31 @@ enum { PLACES = 64 }; /* slots in which the places where rules begin are counted
  * set fw1_10k of ClassBench grows by a seventh. */
 static const double ALIKE = 1.5;
 
-static void work_fill(struct bisection *g, double work[NESTINGS][SIZES], struct tree_cost test)
+static bool work_fill(struct bisection *g, uint32_t table, struct tree_cost test)
 {
     static const double taken[] = {0.5, 0.4, 0.3, 0.2, 0.15, 0.1};
     enum { FRACTIONS = sizeof taken / sizeof *taken };
     double in[FRACTIONS], out[FRACTIONS];
+    double *work = arena_take(g->space->arena, (size_t)g->nestings * g->sizes * sizeof *work);
+    if (!work)
+        return false;
+    g->work[table] = work;
     for (uint32_t t = 0; t < FRACTIONS; t++) {
         in[t] = log2(taken[t]) * STEPS;
         out[t] = log2(1 - taken[t]) * STEPS;
     }
-    for (uint32_t nesting = 0; nesting < NESTINGS; nesting++)
-        for (uint32_t size = 0; size < SIZES; size++) {
+    for (uint32_t nesting = 0; nesting < g->nestings; nesting++, work += g->sizes)
+        for (uint32_t size = 0; size < g->sizes; size++) {
             double best = g->rule * (exp2((double)size / STEPS) + 1) / 2;
             for (uint32_t t = 0; nesting && size > STEPS && t < FRACTIONS; t++) {
-                double spent = taken[t] * (test.taken + work_of_size(g, work[nesting - 1], size + in[t])) +
-                               (1 - taken[t]) * (test.missed + work_of_size(g, work[nesting], size + out[t]));
+                double spent = taken[t] * (test.taken + work_of_size(g, work - g->sizes, size + in[t])) +
+                               (1 - taken[t]) * (test.missed + work_of_size(g, work, size + out[t]));
                 if (spent < best)
                     best = spent;
             }
-            work[nesting][size] = best;
+            work[size] = best;
         }
+    return true;
 }
 
 /* The cheapest test that bisects the axis; false: no test may.  (A prefix of names separates one branch of
@@ -61,10 +66,13 @@ static bool cost_alike(struct tree_cost one, struct tree_cost other)
     return a < ALIKE * b && b < ALIKE * a;
 }
 
-void work_tables_fill(struct bisection *g, const struct subproblem *problem)
+bool work_tables_fill(struct bisection *g, const struct subproblem *problem)
 {
     const struct tree_boxes *in = g->space->in;
     struct tree_cost test;
+    uint32_t sizes = (uint32_t)(log2(problem->boxes + 1.0) * STEPS) + 3;
+    g->sizes = sizes < SIZES ? sizes : SIZES;
+    g->nestings = g->options->max_nesting < NESTINGS ? g->options->max_nesting + 1 : NESTINGS;
     g->rule = 0;
     for (uint32_t i = 0; i < problem->boxes; i++)
         g->rule += cost_missed(g->space, problem->box[i], problem->region) / problem->boxes;
@@ -81,12 +89,12 @@ void work_tables_fill(struct bisection *g, const struct subproblem *problem)
             continue;
         if (at == g->tables) {
             g->filled[g->tables++] = test;
-            work_fill(g, g->work[at], test);
+            if (!work_fill(g, at, test))
+                return false;
         }
         g->table[a] = at;
     }
-    if (!g->tables)
-        work_fill(g, g->work[0], (struct tree_cost){1, 1});
+    return g->tables || work_fill(g, 0, (struct tree_cost){1, 1});
 }
 
 /* Every so many boxes of a leaf tell of all. */
