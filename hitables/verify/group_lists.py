@@ -71,7 +71,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hitables.core.prover import ChainArrays
+from hitables.core.prover import U32, ChainArrays
 
 from .dead_rules import without_dead
 from .encoding import Encoding
@@ -93,14 +93,16 @@ from .third_program import Checks, PrintedList, third_program
 class GroupLists:
     """The third program, to be compared with the second, and what else must hold for its lists.
 
-    chains  both programs; None: no list is printed by groups
-    checks  by chain of the first program that is printed by groups
-    why     by chain that has calls, but is not read as groups: the reason
+    chains   both programs; None: no list is printed by groups
+    checks   by chain of the first program that is printed by groups
+    why      by chain that has calls, but is not read as groups: the reason
+    sources  by rule of *chains*: the rule of the encoding that it is (third_program.py)
     """
 
     chains: ChainArrays | None
     checks: dict[int, Checks]
     why: dict[int, str]
+    sources: U32
 
     def start(self, encoding: Encoding, chain: str) -> tuple[int, int]:
         """The chain of this name in the third and in the second program."""
@@ -126,9 +128,10 @@ def group_lists(encoding: Encoding, *, leave_out: bool = True) -> GroupLists:
         except NotGrouped as reason:
             why[chain] = str(reason)
     if not lists:
-        return GroupLists(None, {}, why)
-    arrays, checks = third_program(tables, lists)
-    return GroupLists(arrays, {each.chain: check for each, check in zip(lists, checks, strict=True)}, why)
+        return GroupLists(None, {}, why, np.zeros(0, np.uint32))
+    arrays, checks, sources = third_program(tables, lists)
+    by_chain = {each.chain: check for each, check in zip(lists, checks, strict=True)}
+    return GroupLists(arrays, by_chain, why, sources)
 
 
 def read_printed(tables: Tables, chain: int, root: int, *, leave_out: bool) -> PrintedList:

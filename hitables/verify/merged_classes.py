@@ -16,15 +16,15 @@ Users: exact.py.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
-from hitables.core.prover import NONE, U32, Action, Prover, Run, Status
+from hitables.core.prover import NONE, Action, Prover, Run, Status
 from hitables.ir.choices import Malformed
-from hitables.ir.fields import Field
+from hitables.ir.fields import PORT_PROTOCOLS, Family, Field, top
 from hitables.ir.hooks import hook_box
 from hitables.ir.intervals import Values
 from hitables.ir.packet import Backend
@@ -38,6 +38,9 @@ from .third_program import MISSED
 
 # Steps for each list of a group, and per rule: where the groups are read rightly, a rule takes one or two.
 STEPS, STEPS_PER_RULE = 100_000, 50
+
+# Of lists that are cut, where the lists of groups are not compared.
+ITEMS = 1_000_000
 
 # Why the lists of groups prove nothing, by the end of the run that compared them with the trees.
 _WHY = {
@@ -62,6 +65,15 @@ class ClassGroup:
         self.sets = {name: values.union(own[name]) for name, values in self.sets.items() if name in own}
         self.may_drop &= may_drop
         self.members.append(member)
+
+    def by_protocol(self) -> Iterator[ClassGroup]:
+        """The packets of each protocol that has ports, then those of the others."""
+        protocols = self.sets.get(Field.PROTO, Values(()))
+        others = Values.only(*PORT_PROTOCOLS).complement(top(Field.PROTO, Family.IPV4))
+        for part in (*map(Values.only, sorted(PORT_PROTOCOLS)), others):
+            own = protocols.intersect(part)
+            if own:
+                yield replace(self, sets=self.sets | {Field.PROTO: own})
 
 
 class MergedClasses:
@@ -129,7 +141,7 @@ class MergedClasses:
             noted = dict(self.why)
             for leave_out in self._leaves_out if by_lists else ():
                 if status == Status.TOO_DEEP:
-                    status = self._compare_lists(group, chain, leave_out)
+                    status = self._prove_by_lists(group, chain, leave_out)
             if status == Status.EQUAL:
                 self.why = noted
             if status == Status.TOO_DEEP and by_regions:
@@ -166,21 +178,25 @@ class MergedClasses:
     def _are_equal(self, groups: list[ClassGroup], leave_out: bool) -> bool:
         """Whether the lists of all chains are equal in all classes, with the same partners of memories."""
         return all(
-            self._compare_lists(group, chain, leave_out) == Status.EQUAL
+            self._prove_by_lists(group, chain, leave_out) == Status.EQUAL
             for chain in self.chains
             for group in groups
         ) and self._partners_agree(leave_out)
 
     def _partners_agree(self, leave_out: bool) -> bool:
-        """Whether each rule with memory has the same partner in the runs of all backends."""
-        partners: U32 | None = None
+        """Whether each rule with memory has the same partner in all runs, by lists and without them."""
+        partners = np.full(len(self.encoding.rule_action), NONE, np.uint32)
+        sources = self._lists(leave_out).sources
+        found = [prover.pairs() for prover in self._provers.values()]
         for (left_out, _), prover in self._list_provers.items():
-            if left_out != leave_out:
-                continue
-            pairs = prover.pairs()
-            if partners is None:
-                partners = pairs
-                continue
+            if left_out == leave_out:
+                pairs = prover.pairs()
+                rules = np.flatnonzero(pairs != NONE)
+                if np.any(sources[rules] == NONE):
+                    return False
+                found.append(np.full(len(partners), NONE, np.uint32))
+                found[-1][sources[rules]] = sources[pairs[rules]]
+        for pairs in found:
             both = (pairs != NONE) & (partners != NONE)
             if np.any(pairs[both] != partners[both]):
                 return False
@@ -267,6 +283,27 @@ class MergedClasses:
         hook = self.encoding.set_words(hook_box(chain, self.encoding.family))
         ends = self.encoding.ends(chain)
         return prover.run(Run(chains, ends, hook, *self.deadline.left()))
+
+    def _prove_by_lists(self, group: ClassGroup, chain: str, leave_out: bool) -> Status:
+        """EQUAL when the lists of groups prove it, or those of most protocols; TOO_DEEP: they prove nothing.
+
+        The second program may drop the malformed packets of a protocol before it comes to its groups.  Then
+        their trees need not drop these, and are not equal to the lists; but few steps show that the programs
+        are equal for this protocol, without any list.
+        """
+        status = self._compare_lists(group, chain, leave_out)
+        if status != Status.TOO_DEEP or not group.may_drop:
+            return status
+        for part in group.by_protocol():
+            status = self._compare_lists(part, chain, leave_out)
+            if status == Status.TOO_DEEP:
+                prover = self._prover(part.members[0][0])
+                prover.bound_items(ITEMS)
+                status = self._run(part, chain, prover, self.encoding.both(chain))
+                prover.bound_items(0)
+            if status != Status.EQUAL:
+                break
+        return Status.TOO_DEEP if status in (Status.DIFFER, Status.PAIRS) else status
 
     def _compare_lists(self, group: ClassGroup, chain: str, leave_out: bool) -> Status:
         """EQUAL when the lists of groups prove it; TOO_DEEP when they prove nothing."""

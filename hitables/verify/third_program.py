@@ -57,20 +57,25 @@ class PrintedList:
 
 @dataclass
 class _Lines:
-    """Rules of the third program: the matches of each, as two spans of the encoding's, and its action."""
+    """Rules of the third program: the matches of each, as two spans of the encoding's, and its action.
+
+    sources  the rule of the list that each is, with its memory; NONE: it is in a form or in a check
+    """
 
     offset: int
     spans: list[tuple[int, int, int, int]] = field(default_factory=list)
     actions: list[tuple[int, int, int]] = field(default_factory=list)
+    sources: list[int] = field(default_factory=list)
 
     @property
     def next(self) -> int:
         """The number of the rule that is added next."""
         return self.offset + len(self.spans)
 
-    def add(self, span: tuple[int, int, int, int], action: tuple[int, int, int]) -> None:
+    def add(self, span: tuple[int, int, int, int], action: tuple[int, int, int], source: int = NONE) -> None:
         self.spans.append(span)
         self.actions.append(action)
+        self.sources.append(source)
 
     def enter(self, action: Action, chain: int) -> None:
         """A rule that sends every packet to the chain."""
@@ -128,8 +133,11 @@ class Checks:
     dead: list[tuple[int, int]]
 
 
-def third_program(tables: Tables, lists: list[PrintedList]) -> tuple[ChainArrays, list[Checks]]:
-    """The third and the second program as input of the prover; and by list, what else must hold."""
+def third_program(tables: Tables, lists: list[PrintedList]) -> tuple[ChainArrays, list[Checks], U32]:
+    """The third and the second program as input of the prover; by list, what else must hold; the sources.
+
+    The sources: by rule of the third and the second program, the rule of the encoding that it is, or NONE.
+    """
     first = tables.encoding.chains_before
     lines = _Lines(int(tables.chain_start[first]))
     chains = _Chains(first)
@@ -137,10 +145,13 @@ def third_program(tables: Tables, lists: list[PrintedList]) -> tuple[ChainArrays
     dead = [_write_dead(each, lines, chains) for each in lists]
     arrays = _joined(tables, lines, chains)
     appended = len(arrays.chain_start) - len(chains.appended)
-    return arrays, [
+    checks = [
         Checks(order, [(a, appended + b) for a, b in pairs])
         for order, pairs in zip(orders, dead, strict=True)
     ]
+    kept = np.arange(len(tables.action), dtype=np.uint32)
+    sources = np.insert(kept, lines.offset, np.array(lines.sources, np.uint32))
+    return arrays, checks, sources
 
 
 def _write_dead(printed: PrintedList, lines: _Lines, chains: _Chains) -> list[tuple[int, int]]:
@@ -251,7 +262,8 @@ class _ListWriter:
                 span = self.starts[rule], self.ends[rule], self.starts[each], self.ends[each]
                 self.lines.add(span, self.action(each))
             self.own.append(self.lines.next)
-            self.lines.add((self.starts[rule], self.ends[rule], 0, 0), self.action(rule))
+            span = self.starts[rule], self.ends[rule], 0, 0
+            self.lines.add(span, self.action(rule), self.rules.offset + rule)
 
     def action(self, rule: int) -> tuple[int, int, int]:
         kind, number, writes = self.actions[rule]

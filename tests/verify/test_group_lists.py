@@ -23,7 +23,7 @@ from hitables.generate import seed as seeds
 from hitables.parse import classbench
 from hitables.verify import bdd, exact, group_lists
 from hitables.verify.group_reader import NotGrouped
-from hitables.verify.question import Difference, Equal, Question
+from hitables.verify.question import Answer, Difference, Equal, Question
 
 pytestmark = pytest.mark.engine
 # Pairs of programs to try, from REGROUP_SEED on; set REGROUP_PAIRS for a longer campaign.
@@ -31,6 +31,10 @@ PAIRS = int(os.environ.get("REGROUP_PAIRS", "150"))
 SEED = int(os.environ.get("REGROUP_SEED", "0"))
 QUESTION = Question()
 SEEDS = Path(__file__).parents[2] / "rulesets/seeds"
+
+
+def check_both(before: str, after: str) -> Answer:
+    return exact.check(hitables.read(before), hitables.read(after), QUESTION)
 
 
 def test_lists_prove_programs_written_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,6 +230,109 @@ def test_a_memory_stays_one_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     ).replace(":kept -", ":kept2 - [0:0]\n:kept -")
     twice = twice.replace("COMMIT", "-A kept2 -d 10.0.0.2/32 -m limit --limit 1/sec -j DROP\nCOMMIT")
     assert not proved_by_lists(LIMITED, twice, monkeypatch)
+
+
+STAYING = """\
+*filter
+:FORWARD DROP [0:0]
+-A FORWARD -m limit --limit 1/sec -j LOG
+-A FORWARD -s 10.0.0.1/32 -j ACCEPT
+-A FORWARD -d 10.0.0.2/32 -j DROP
+-A FORWARD -s 10.0.0.3/32 -j ACCEPT
+-A FORWARD -d 10.0.0.4/32 -j REJECT
+COMMIT
+"""
+STAYING_IN_VERSIONS = """\
+*filter
+:FORWARD DROP [0:0]
+:t1 - [0:0]
+:v2 - [0:0]
+:v3 - [0:0]
+:tcp3 - [0:0]
+:kept - [0:0]
+-A FORWARD -j t1
+-A FORWARD -j kept
+-A FORWARD -s 10.0.0.1/32 -j ACCEPT
+-A FORWARD -s 10.0.0.3/32 -j ACCEPT
+-A t1 -d 10.0.0.2/32 -j v2
+-A t1 -d 10.0.0.2/32 -j DROP
+-A t1 -d 10.0.0.4/32 -j v3
+-A t1 -d 10.0.0.4/32 -j REJECT
+-A v2 -j kept
+-A v2 -s 10.0.0.1/32 -j ACCEPT
+-A v3 -p tcp -g tcp3
+-A v3 -j kept
+-A v3 -s 10.0.0.1/32 -j ACCEPT
+-A v3 -s 10.0.0.3/32 -j ACCEPT
+-A tcp3 -j kept
+-A tcp3 -s 10.0.0.1/32 -j ACCEPT
+-A tcp3 -s 10.0.0.3/32 -j ACCEPT
+-A kept -m limit --limit 1/sec -j LOG
+COMMIT
+"""
+
+
+def test_versions_ask_one_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list of v3 begins with the rules of v2, so both lists may come to the one rule of `kept`."""
+    assert proved_by_lists(STAYING, STAYING_IN_VERSIONS, monkeypatch) is True
+    two = STAYING_IN_VERSIONS.replace(":kept -", ":own - [0:0]\n:kept -")
+    two = two.replace("-A tcp3 -j kept", "-A tcp3 -j own")
+    two = two.replace("COMMIT", "-A own -m limit --limit 1/sec -j LOG\nCOMMIT")
+    assert not proved_by_lists(STAYING, two, monkeypatch)
+    assert isinstance(check_both(STAYING, two), Difference)
+
+
+GUARD = "-A FORWARD -p tcp -m tcp -m multiport ! --ports 0:65535\n"
+PORTS = """\
+*filter
+:FORWARD DROP [0:0]
+-A FORWARD -s 10.0.0.1/32 -j ACCEPT
+-A FORWARD -d 10.0.0.2/32 -p tcp -m multiport --dports 22,80 -j DROP
+-A FORWARD -s 10.0.0.3/32 -j ACCEPT
+-A FORWARD -d 10.0.0.4/32 -p tcp -m multiport --dports 22,443 -j REJECT
+COMMIT
+"""
+PORTS_BEHIND_GUARD = f"""\
+*filter
+:FORWARD DROP [0:0]
+:t1 - [0:0]
+:v1 - [0:0]
+:v3 - [0:0]
+:low - [0:0]
+{GUARD}-A FORWARD -j t1
+-A FORWARD -s 10.0.0.1/32 -j ACCEPT
+-A FORWARD -s 10.0.0.3/32 -j ACCEPT
+-A t1 -p tcp -m tcp --dport 0:1023 -g low
+-A low -d 10.0.0.2/32 -p tcp -m multiport --dports 22,80 -j v1
+-A low -d 10.0.0.2/32 -p tcp -m multiport --dports 22,80 -j DROP
+-A low -d 10.0.0.4/32 -p tcp -m multiport --dports 22,443 -j v3
+-A low -d 10.0.0.4/32 -p tcp -m multiport --dports 22,443 -j REJECT
+-A v1 -s 10.0.0.1/32 -j ACCEPT
+-A v3 -s 10.0.0.1/32 -j ACCEPT
+-A v3 -s 10.0.0.3/32 -j ACCEPT
+COMMIT
+"""
+
+
+def test_trees_behind_a_drop_of_malformed_packets_need_not_drop_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """nf_tables tests the port without a look at the packet's length; the list's multiport drops it."""
+    assert proved_by_lists(PORTS, PORTS_BEHIND_GUARD, monkeypatch) is True
+    unguarded = PORTS_BEHIND_GUARD.replace(GUARD, "")
+    assert not proved_by_lists(PORTS, unguarded, monkeypatch)
+    assert isinstance(check_both(PORTS, unguarded), Difference)
+
+
+def test_a_memory_is_one_memory_for_all_protocols(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Malformed packets of tcp are compared without lists, the others by lists."""
+    limit = "-m limit --limit 1/sec -j LOG\n"
+    before = PORTS.replace("-A FORWARD -s 10.0.0.1/32", f"-A FORWARD {limit}-A FORWARD -s 10.0.0.1/32")
+    one = PORTS_BEHIND_GUARD.replace(GUARD, f"-A FORWARD {limit}{GUARD}")
+    assert proved_by_lists(before, one, monkeypatch) is True
+    two = one.replace(f"-A FORWARD {limit}", "-A FORWARD -p tcp -j own\n-A FORWARD ! -p tcp -j kept\n")
+    two = two.replace(":low -", ":own - [0:0]\n:kept - [0:0]\n:low -")
+    two = two.replace("COMMIT", f"-A own {limit}-A kept {limit}COMMIT")
+    assert not proved_by_lists(before, two, monkeypatch)
+    assert isinstance(check_both(before, two), Difference)
 
 
 def test_a_memory_is_asked_for_the_packets_of_its_rule(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,14 +15,25 @@
 
 /* ---- rules with a memory of their own ---- */
 
-/* Whether the two rules may share one memory. */
+/* Whether the two rules may share one memory.  One rule does, which both lists come to where chains of one
+ * program are chains of the other, too (hitables/verify/third_program.py). */
 static bool may_pair(void *context, uint32_t rule_a, uint32_t rule_b)
 {
     struct prover *p = context;
+    if (rule_a == rule_b)
+        return true;
     uint32_t a = p->pair[rule_a], b = p->pair[rule_b];
     if (p->strict)
         return a == rule_b && b == rule_a; /* no two are taken for one before they met at the head */
     return (a == NONE || a == rule_b) && (b == NONE || b == rule_a);
+}
+
+static void pair_up(struct prover *p, uint32_t rule_a, uint32_t rule_b)
+{
+    if (rule_a == rule_b)
+        return;
+    p->pair[rule_a] = rule_b;
+    p->pair[rule_b] = rule_a;
 }
 
 /* Pair the memories of lists that are equal; false when a rule would get two partners.  A strict prover has
@@ -42,8 +53,7 @@ static bool note_pairs(struct prover *p, const struct residual_list *a, const st
         if (p->r.guarded[a->v[i].guarded].once) {
             if (!may_pair(p, a->v[i].rule, b->v[j].rule))
                 return false;
-            p->pair[a->v[i].rule] = b->v[j].rule;
-            p->pair[b->v[j].rule] = a->v[i].rule;
+            pair_up(p, a->v[i].rule, b->v[j].rule);
         }
         j++;
     }
@@ -258,10 +268,8 @@ static enum prove_status ask(struct prover *p, struct residual_list *a, struct r
                              double *weight, int deep)
 {
     uint32_t key = prover_at(p, a, 0)->arg;
-    if (key & 1) {
-        p->pair[a->v->rule] = b->v->rule;
-        p->pair[b->v->rule] = a->v->rule;
-    }
+    if (key & 1)
+        pair_up(p, a->v->rule, b->v->rule);
     if (!prover_ask(p, key, ASKED_BY_BOTH))
         return PROVE_NO_MEMORY;
     enum prove_status status = prover_write(p, prover_at(p, a, 0)->changes, NONE);
@@ -332,6 +340,8 @@ static enum alike ask_alike(struct prover *p, const struct residual_list *a, con
         (then_a->kind != then_b->kind || then_a->arg != then_b->arg))
         return APART;
     uint32_t rule_a = a->v->rule, rule_b = b->v->rule;
+    if (rule_a == rule_b)
+        return ALIKE;
     uint32_t to_b = p->pair[rule_a], to_a = p->pair[rule_b];
     if ((to_b != NONE && to_b != rule_b) || (to_a != NONE && to_a != rule_a))
         return p->strict ? APART : PAIRED_OTHERWISE;
