@@ -10,7 +10,7 @@ what a target makes of the values of a cell is in one cell, too.
 Invariant: two values are in one cell only if the same facts hold for both, whatever targets made of them; no
 cell is empty.  Targets that would make more than MOST_MADE facts of one are not in `Attribute.made`; a group
 with more than MOST_CELLS sets of cubes has an attribute for each of its facts instead, as if these were not
-related.  Encoding.is_coarse says so.
+related.  Encoding.coarse says so.
 
 Users: verify/match_table.py, simulate.
 """

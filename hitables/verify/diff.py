@@ -163,8 +163,9 @@ def explained(
         if status not in (Status.EQUAL, Status.DIFFER):
             out.undecided.append(comparison.undecided(status, packets))
             return []
-        if regions and comparison.tables.encoding.is_coarse:
-            out.undecided.append(comparison.too_many_values(packets))
+        doubtful = next(filter(None, map(comparison.doubtful_numbers, regions)), [])
+        if doubtful:
+            out.undecided.append(comparison.too_many_values(packets, doubtful))
             return []
         out.cut_off |= len(regions) >= most
         for region in regions:

@@ -14,6 +14,7 @@ Users: exact.py, merged_classes.py, group_lists.py, diff.py and lint.py.
 from __future__ import annotations
 
 import copy
+import functools
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -192,16 +193,19 @@ class Encoding:
         """Whether it is known what some effect makes of an attribute."""
         return any(attribute.made for attribute in self.attributes)
 
-    @property
-    def is_coarse(self) -> bool:
-        """Whether effects make more of some attribute than is followed."""
-        return any(
-            attribute.unrelated
-            or any(
-                made.attribute == attribute.name and made not in attribute.made for made in self._assignments
-            )
-            for attribute in self.attributes
-        )
+    @functools.cached_property
+    def coarse(self) -> dict[int, int]:
+        """By dimension of an attribute: after how many writes it may have cells that no packet has.
+
+        After none where its facts are not related, after one where what targets make of it is not followed.
+        """
+
+        def is_followed(attribute: Attribute) -> bool:
+            makes = (made for made in self._assignments if made.attribute == attribute.name)
+            return all(made in attribute.made for made in makes)
+
+        dims = enumerate(self.attributes, len(Field))
+        return {dim: int(not each.unrelated) for dim, each in dims if each.unrelated or not is_followed(each)}
 
     def made_by(self, effect: int, dim: int) -> Sequence[int]:
         """By cell of an attribute, the one that an effect makes of it."""

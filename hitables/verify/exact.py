@@ -24,7 +24,7 @@ from functools import cached_property
 from hitables.core.prover import Mismatch, Prover, Run, Status
 from hitables.errors import Disagreement
 from hitables.ir import semantics
-from hitables.ir.attributes import Attribute, before_made, common, numbers_of
+from hitables.ir.attributes import MOST_CELLS, MOST_MADE, Attribute, before_made, common, numbers_of
 from hitables.ir.choices import Malformed
 from hitables.ir.commuting import grouped
 from hitables.ir.fields import Field
@@ -111,7 +111,11 @@ def comparisons(before: Program, after: Program, question: Question) -> Iterator
             yield Comparison(tables, chain, parts)
 
 
-TOO_MANY_VALUES = "too many values of a number are told apart, or made"
+# Of attributes, as "mark" or "dscp".
+TOO_MANY_VALUES = (
+    "too many values of {} are told apart, or made by one target behind the other "
+    f"(limits: {MOST_CELLS:,} and {MOST_MADE})"
+)
 
 
 # ---- two tables ----
@@ -363,9 +367,16 @@ class Comparison:
         done = (classes.index(packets) + self.tables.prover.share_done) / len(classes)
         return Undecided(WHY[status], self.table, self.chain, self.backend, done)
 
-    def too_many_values(self, packets: PacketClass) -> Undecided:
-        """The answer when a difference may be one of numbers that no packet has (Encoding.is_coarse)."""
-        return replace(self.undecided(Status.TOO_DEEP, packets), reason=TOO_MANY_VALUES)
+    def too_many_values(self, packets: PacketClass, names: Sequence[str]) -> Undecided:
+        """The answer when a difference may be one of numbers of these attributes that no packet has."""
+        reason = TOO_MANY_VALUES.format(" and ".join(names))
+        return replace(self.undecided(Status.TOO_DEEP, packets), reason=reason)
+
+    def doubtful_numbers(self, region: Region) -> list[str]:
+        """The attributes of which the region has numbers that perhaps no packet has."""
+        coarse, attributes = self.tables.encoding.coarse, self.tables.encoding.attributes
+        dims = (dim for dim, writes in region.sets if dim in coarse and writes >= coarse[dim])
+        return sorted({fact.attribute for dim in dims for fact in attributes[dim - len(Field)].facts})
 
     # ---- a region as a packet ----
 
@@ -408,8 +419,9 @@ class Comparison:
             copied = self._copied_memory(region)
             if copied is not None:
                 return copied
-            if self.tables.encoding.is_coarse:
-                return self.too_many_values(region.packets)
+            doubtful = self.doubtful_numbers(region)
+            if doubtful:
+                return self.too_many_values(region.packets, doubtful)
             packet = draft.packet()
             raise Disagreement(
                 "the prover finds a difference that semantics does not; this is a fault of hitables, "

@@ -121,7 +121,7 @@ def test_numbers_that_the_cells_cannot_relate_are_no_proof_and_no_difference(
     before = read([*bits, "-m mark --mark 0x3f/0x3f -j ACCEPT", "-j DROP"])
     after = read([*bits, "-j ACCEPT"])
     answer = exact.check(before, after, Question())
-    assert isinstance(answer, Undecided) and "too many values" in answer.reason
+    assert isinstance(answer, Undecided) and "too many values of mark" in answer.reason
     assert hitables.check(before, after, engine="diagrams").result is hitables.Result.EQUAL
     assert hitables.check(before, after).result is hitables.Result.EQUAL, "the other engine decides"
 
@@ -136,6 +136,25 @@ def test_a_group_of_bits_that_is_not_followed_is_not_forgotten_behind_one_that_i
     assert isinstance(exact.check(before, after, Question()), Undecided)
     changes = hitables.diff(before, after)
     assert not changes.regions and changes.undecided
+
+
+def test_a_mark_with_too_many_values_hides_no_difference_that_does_not_depend_on_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(attributes, "MOST_MADE", 4)
+    made = [f"-j MARK --or-mark {1 << bit:#x}" for bit in range(6)]
+    marked = [*made, "-m mark --mark 0x3f/0x3f -j ACCEPT"]
+    before = read([*marked, "-s 10.0.0.1 -m dscp --dscp 8 -j DROP"])
+    after = read(marked)
+    changes = hitables.diff(before, after)
+    assert not changes.regions and changes.undecided, (
+        "whether a packet comes to this rule depends on its mark"
+    )
+    before, after = read(["-s 10.0.0.1 -m dscp --dscp 8 -j DROP", *marked]), read(marked)
+    assert isinstance(exact.check(before, after, Question()), Difference)
+    changes = hitables.diff(before, after)
+    assert changes.complete
+    assert {change.facts for change in changes.regions} == {(("dscp --dscp 0x08", True),)}
 
 
 def test_many_marks_that_are_set_and_a_mask_are_related() -> None:
