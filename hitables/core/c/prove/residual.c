@@ -160,8 +160,8 @@ enum relation residual_relation(const struct residual *r, uint32_t test, const s
             return REL_IN;
         if (n == 1)
             return REL_PART;
-        for (; at < set->n && set->ends[2 * at + 1] <= high; at++)
-            covered += set->ends[2 * at] >= low;
+        uint32_t behind = high == UINT32_MAX ? set->n : first_at(set, high + 1); /* ends above high */
+        covered += behind - at - (at < behind && set->ends[2 * at] < low);
     }
     return covered == set->n ? REL_IN : touched ? REL_PART : REL_OUT;
 }
