@@ -1,7 +1,8 @@
 """How long a comparison may go on: by the clock on the wall, and by the time of the processor.
 
-A user's limit is one of the wall.  The limit of an engine's turn (portfolio.py) is one of the processor, so
-that what runs besides does not decide which engine answers, and with how much memory.
+A user's limit is one of the wall.  The limits of an engine's turn (portfolio.py) are of the processor, so
+that what runs besides does not decide which engine answers, and with how much memory.  A comparison has
+parts, which may have a limit each: one that ends in time shows that the others may.
 
 Users: exact.py, merged_classes.py, bdd.py, lint.py, sflgen's local proofs.
 """
@@ -9,6 +10,7 @@ Users: exact.py, merged_classes.py, bdd.py, lint.py, sflgen's local proofs.
 from __future__ import annotations
 
 import time
+from math import inf
 
 LEAST = 1e-6  # what the engine takes for a limit; 0.0 would be none
 
@@ -18,17 +20,30 @@ class TimeIsUp(Exception):
 
 
 class Deadline:
-    """Seconds from now, of the wall and of this process's processor time; None: no limit."""
+    """Seconds from now, of the wall and of this process's processor time; None: no limit.
 
-    def __init__(self, wall: float | None = None, processor: float | None = None) -> None:
+    each_part  seconds of the processor for each part; when one of them passes, so does the deadline
+    """
+
+    def __init__(
+        self, wall: float | None = None, processor: float | None = None, each_part: float | None = None
+    ) -> None:
         self._wall = None if wall is None else time.monotonic() + wall
-        self._processor = None if processor is None else time.process_time() + processor
+        self._all_parts = inf if processor is None else time.process_time() + processor
+        self._each_part = inf if each_part is None else each_part
+        self._processor = self._all_parts
+        self.begin_part()
+
+    def begin_part(self) -> None:
+        """The next part begins now, unless the deadline has passed."""
+        if not self.is_over():
+            self._processor = min(self._all_parts, time.process_time() + self._each_part)
 
     def left(self) -> tuple[float, float]:
         """Seconds left of the wall and of the processor; 0.0: no limit, LEAST: none are left."""
         return (
             0.0 if self._wall is None else max(LEAST, self._wall - time.monotonic()),
-            0.0 if self._processor is None else max(LEAST, self._processor - time.process_time()),
+            0.0 if self._processor == inf else max(LEAST, self._processor - time.process_time()),
         )
 
     def is_over(self) -> bool:

@@ -91,7 +91,7 @@ def check(before: Program, after: Program, question: Question, *, tell: Tell = _
 
 def comparisons(before: Program, after: Program, question: Question) -> Iterator[Comparison]:
     """Each pair of chains, as each backend reads it."""
-    deadline = Deadline(question.timeout, question.processor)
+    deadline = Deadline(question.timeout, question.processor, question.each_class)
     pairs = chain_pairs(before, after, question)
     encodings: dict[str, Encoding] = {}
     at_once: dict[str, AtOnce] = {}
@@ -166,6 +166,7 @@ class TableProver:
         """Compare the two chains for packets of a class: a status, and up to *limit* regions that differ."""
         if self.deadline.is_over():
             return Status.NO_TIME, []
+        self.deadline.begin_part()
         status = self._run(chain, packets, limit)
         if status == Status.PAIRS:
             # The pairs of rules with memory included rules that may be unreachable.  Run again from the first

@@ -274,6 +274,7 @@ class MergedClasses:
     def _run(self, group: ClassGroup, chain: str, prover: Prover, chains: tuple[int, int]) -> Status:
         if self.deadline.is_over():
             return Status.NO_TIME
+        self.deadline.begin_part()
         backend, packets = group.members[0]
         encoding = self.readings[backend]
         words, _ = encoding.class_words(packets, group.may_drop)

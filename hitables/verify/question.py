@@ -35,6 +35,7 @@ class Question:
                   programs have them, they are compared as built-in chains are
     timeout       seconds; None: no limit
     processor     seconds of this process's processor time; None: no limit
+    each_class    of these, seconds for each class of packets of a chain (exact.py); None: no limit
     max_memory    bytes; None: no limit
     """
 
@@ -47,6 +48,7 @@ class Question:
     entered: frozenset[tuple[str, str]] = frozenset()
     timeout: float | None = None
     processor: float | None = None
+    each_class: float | None = None
     max_memory: int | None = None
 
     def __post_init__(self) -> None:

@@ -63,15 +63,18 @@ def test_the_users_limit_is_kept(asked: list[tuple[str, float | None]]) -> None:
 
 def test_a_turn_ends_by_the_time_of_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     """What runs besides takes time of the wall alone: it changes neither the engine nor its memory."""
-    limits: list[tuple[float | None, float | None]] = []
+    limits: list[tuple[float | None, float | None, float | None]] = []
     real = exact.check
 
     def one(before: Program, after: Program, question: Question, **more: object) -> Answer:
-        limits.append((question.timeout, question.processor))
+        limits.append((question.timeout, question.processor, question.each_class))
         return real(before, after, question)
 
     monkeypatch.setattr(portfolio, "exact", SimpleNamespace(check=one))
     assert isinstance(portfolio.check(ONE, ONE, Question()), Equal)
-    ((wall, processor),) = limits
+    ((wall, processor, each_class),) = limits
     assert wall is None
-    assert processor is not None and processor >= portfolio.FIRST
+    assert each_class is not None and each_class >= portfolio.FIRST
+    assert processor is not None and processor > each_class, (
+        "classes that are proved in time give time to others"
+    )
