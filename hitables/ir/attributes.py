@@ -4,13 +4,14 @@ Idea: facts that look at disjoint bits of an attribute do not restrict each othe
 taken by itself.  Where all facts of a group compare the same bits, its values are cut at the ends of their
 intervals.  Otherwise an interval is a union of cubes (some bits have given values), and the bits are decided
 one by one, with the set of cubes that still may hold: few sets are met, as most bits are in few masks.
-A fact behind targets that keep some bits is a fact about the value before them, with cubes of its own; so
-what a target makes of the values of a cell is in one cell, too.
+A fact behind targets that keep some bits is a question about the value before them, with cubes of its own; so
+what a target makes of the values of a cell is in one cell, too.  Many targets lead to few questions: behind
+`--set-xmark 7/0xff` and 200 like it, whether the mark is 0 is known.
 
 Invariant: two values are in one cell only if the same facts hold for both, whatever targets made of them; no
-cell is empty.  Targets that would make more than MOST_MADE facts of one are not in `Attribute.made`; a group
-with more than MOST_CELLS sets of cubes has an attribute for each of its facts instead, as if these were not
-related.  Encoding.coarse says so.
+cell is empty.  Targets that would make more than MOST_MADE questions of each fact are not in
+`Attribute.made`; a group with more than MOST_CELLS sets of cubes has an attribute for each of its facts
+instead, as if these were not related.  Encoding.coarse says so.
 
 Users: verify/match_table.py, simulate.
 """
@@ -22,6 +23,7 @@ import operator
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,7 +31,8 @@ from .fact import Assignment, Fact, ordinary
 from .intervals import Values
 
 MOST_CELLS = 4096  # or twice as many as there are cubes
-MOST_MADE = 64  # assignments that follow from those of the rules, one after the other
+MOST_MADE = 64  # questions for each fact: about the number before assignments, one after the other
+MOST_ASKED = 1 << 14  # of these, for all facts: a third of a second
 MOST_HELD = 1 << 16  # values for which it is looked up what assignments make of them
 Cube = tuple[int, int]  # value, and the bits that must have it
 Made = tuple[int, int]  # bits that are kept, then bits that are flipped
@@ -145,39 +148,81 @@ def _groups(facts: list[Fact]) -> list[tuple[int, list[Fact]]]:
 
 def _cut(mask: int, facts: list[Fact], making: list[Assignment]) -> list[Attribute]:
     name = facts[0].attribute
-    in_row = _in_row(mask, making)
-    if in_row is not None and len(in_row) > 1:
-        attribute = _cut_by_cubes(name, mask, facts, making, in_row)
+    if any(each.keep & mask and (each.keep & mask, each.flip & mask) != (mask, 0) for each in making):
+        questions = _questions(mask, facts, making)
+        attribute = _cut_by_cubes(name, mask, facts, making, questions) if questions is not None else None
         if attribute is not None:
             return [attribute]
         making = []
     if all(fact.mask == mask for fact in facts):
-        return [_cut_at_ends(name, mask, facts, making if in_row is not None else [])]
-    for followed in (making, []) if in_row is not None else ([],):
-        attribute = _cut_by_cubes(name, mask, facts, followed, [(mask, 0)])
+        return [_cut_at_ends(name, mask, facts, making)]
+    for followed in (making, []):
+        attribute = _cut_by_cubes(name, mask, facts, followed, _of_facts(mask, facts))
         if attribute is not None:
             return [attribute]
     return _unrelated(facts)
 
 
-def _in_row(mask: int, making: list[Assignment]) -> list[Made] | None:
-    """What assignments, one after the other, make of the bits of *mask*, if some of these bits remain.
+class _Question(NamedTuple):
+    """Whether *fact* holds for what is made of a number: whether the number is in one of *cubes*."""
 
-    The first is that of no assignment.  None: there are more than MOST_MADE.
+    fact: Fact
+    made: Made
+    cubes: tuple[Cube, ...]
+
+
+def _of_facts(mask: int, facts: list[Fact]) -> list[_Question]:
+    return [_Question(fact, (mask, 0), tuple(_cubes(fact))) for fact in facts]
+
+
+def _questions(mask: int, facts: list[Fact], making: list[Assignment]) -> list[_Question] | None:
+    """What *facts* ask of a number: first as they are, then behind assignments, one after the other.
+
+    Without questions that all numbers answer alike.  None: there are too many (MOST_MADE, MOST_ASKED).
     """
-    found: dict[Made, None] = {(mask, 0): None}
-    waiting = list(found)
-    steps = dict.fromkeys((each.keep & mask, each.flip & mask) for each in making)
-    while waiting:
-        keep, flip = waiting.pop()
-        for more, other in steps:
-            after = keep & more, flip & more ^ other
-            if after not in found and after[0]:
-                found[after] = None
-                waiting.append(after)
-                if len(found) > MOST_MADE:
-                    return None
-    return list(found)
+    questions = _of_facts(mask, facts)
+    found = {frozenset(each.cubes) for each in questions}
+    steps = _Steps(mask, making)
+    for fact, (kept, flipped), cubes in questions:  # which grow
+        for keep, flip in steps.before(cubes):
+            asked = tuple(dict.fromkeys(_cubes_before(cubes, keep, flip)))
+            if frozenset(asked) in found or not all(bits for _, bits in asked):
+                continue
+            found.add(frozenset(asked))
+            questions.append(_Question(fact, (kept & keep, flip & kept ^ flipped), asked))
+            if len(questions) > len(facts) + min((MOST_MADE - 1) * len(facts), MOST_ASKED):
+                return None
+    return questions
+
+
+class _Steps:
+    """What assignments keep and flip of the bits of *mask*, by what they keep."""
+
+    def __init__(self, mask: int, making: list[Assignment]) -> None:
+        self._flips: dict[int, dict[int, None]] = {}
+        for each in making:
+            self._flips.setdefault(each.keep & mask, {})[each.flip & mask] = None
+        self._by_bits: dict[tuple[int, int], dict[int, list[int]]] = {}
+
+    def before(self, cubes: Iterable[Cube]) -> Iterable[Made]:
+        """Those that make a number of *cubes* of some numbers and not of all."""
+        found: dict[Made, None] = {}
+        for value, bits in cubes:
+            for keep in self._flips:
+                if bits & keep:
+                    set_by = bits & ~keep
+                    found |= dict.fromkeys(
+                        (keep, flip) for flip in self._setting(keep, set_by, value & set_by)
+                    )
+        return found
+
+    def _setting(self, keep: int, bits: int, value: int) -> Iterable[int]:
+        """The flips, of those that keep *keep*, which set these bits to *value*."""
+        if (keep, bits) not in self._by_bits:
+            by_value = self._by_bits[keep, bits] = {}
+            for flip in self._flips[keep]:
+                by_value.setdefault(flip & bits, []).append(flip)
+        return self._by_bits[keep, bits].get(value, ())
 
 
 def _cut_at_ends(name: str, mask: int, facts: list[Fact], making: list[Assignment]) -> Attribute:
@@ -234,19 +279,17 @@ def _next_under(start: int, mask: int) -> int | None:
 
 
 def _cut_by_cubes(
-    name: str, mask: int, facts: list[Fact], making: list[Assignment], in_row: list[Made]
+    name: str, mask: int, facts: list[Fact], making: list[Assignment], questions: list[_Question]
 ) -> Attribute | None:
     """None: there are more than MOST_CELLS sets of cubes.
 
-    *in_row*: what *making* makes one after the other, as `_in_row`; cells differ if they differ after that.
+    *questions*: those of `_questions`; cells differ if their numbers answer one differently.
     """
     cubes: list[Cube] = []
-    asked: list[int] = []  # by cube: the number of the fact, after one of *in_row*, of which it is a part
-    for turn, made in enumerate(in_row):
-        for at, fact in enumerate(facts):
-            own = list(_cubes_before(_cubes(fact), *made))
-            asked += [len(facts) * turn + at] * len(own)
-            cubes += own
+    asked: list[int] = []  # by cube: the number of the question of which it is a part
+    for at, question in enumerate(questions):
+        asked += [at] * len(question.cubes)
+        cubes += question.cubes
     most = max(MOST_CELLS, 2 * len(cubes))  # of cubes within each other there are about as many cells
     steps = [
         (bit, _set_of(cubes, bit, 0), _set_of(cubes, bit, bit))
@@ -265,19 +308,19 @@ def _cut_by_cubes(
     owner = np.array(asked, np.int64)
 
     def truth(held: int) -> tuple[int, ...]:
-        """The numbers of the facts that hold where these cubes do."""
+        """The numbers of the questions that are true where these cubes hold."""
         octets = np.frombuffer(held.to_bytes(len(cubes) // 8 + 1, "little"), np.uint8)
         return tuple(np.unique(owner[np.flatnonzero(np.unpackbits(octets, bitorder="little"))]).tolist())
 
     number: dict[tuple[int, ...], int] = {}
     values: list[int] = []
-    held_in: list[list[int]] = [[] for _ in range(len(facts) * len(in_row))]  # by fact: its cells
+    held_in: list[list[int]] = [[] for _ in questions]  # by question: its cells
     for each, value in alive.items():
         held = truth(each)
         if held in number:
             continue
-        for fact_number in held:
-            held_in[fact_number].append(len(values))
+        for at in held:
+            held_in[at].append(len(values))
         number[held] = len(values)
         values.append(value)
     if sum(len(values) if each.keep & mask else 1 for each in making) > MOST_HELD:
@@ -294,10 +337,8 @@ def _cut_by_cubes(
         for each in making
     }
     behind = tuple(
-        (fact, made, _runs_of(held_in[len(facts) * turn + at]))
-        for turn, made in enumerate(in_row)
-        for at, fact in enumerate(facts)
-        if turn
+        (each.fact, each.made, _runs_of(cells))
+        for each, cells in list(zip(questions, held_in, strict=True))[len(facts) :]
     )
     holds = {fact: _runs_of(held_in[at]) for at, fact in enumerate(facts)}
     return Attribute(name, mask, tuple(values), holds, cell_of(ordinary(name)), made_of, behind)

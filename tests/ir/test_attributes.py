@@ -117,13 +117,21 @@ def test_too_many_cells_become_facts_of_their_own(monkeypatch: pytest.MonkeyPatc
 
 
 def test_too_many_assignments_in_a_row_are_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    facts = [Fact("mark", Values.only(5), 0xFF)]
+    facts = [Fact("mark", Values.only(0xFF), 0xFF)]
     made = [Assignment("mark", ~(1 << bit), 1 << bit) for bit in range(8)]
     whole = Assignment("mark", ~0xFF, 5)
     (attribute,) = attributes_of(facts, [*made, whole])
     assert not attribute.made, "2**8 of them"
     (attribute,) = attributes_of(facts, [*made[:5], whole])
     assert len(attribute.made) == 6
+
+
+def test_assignments_that_leave_few_questions_are_followed() -> None:
+    fact, whole = Fact("mark", Values.only(0), 0xFFFF), 0xFFFF
+    made = [Assignment("mark", whole & ~0xFF, mark) for mark in range(200)]
+    (attribute,) = attributes_of([fact, fact.negation], made)
+    assert len(attribute.cells) == 3, "0, other numbers of the low bits, all others"
+    assert attribute.made.keys() == set(made)
 
 
 def test_sets_of_cells() -> None:

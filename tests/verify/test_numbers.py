@@ -165,6 +165,18 @@ def test_many_marks_that_are_set_and_a_mask_are_related() -> None:
     assert isinstance(exact.check(before, after, Question()), Equal)
 
 
+def test_many_marks_of_some_bits_and_the_whole_mark_are_related() -> None:
+    made = [f"-s 10.0.{mark}.0/24 -j MARK --set-xmark {mark:#x}/0xff" for mark in range(1, 121)]
+    restored = ["-j CONNMARK --restore-mark", *made]
+    before = read([*restored, "-m mark --mark 0 -j DROP"])
+    after = read([*restored, "-s 10.0.64.0/24 -m mark --mark 64 -j DROP", "-m mark --mark 0 -j DROP"])
+    changes = hitables.diff(before, after)
+    assert changes.complete
+    assert {change.facts for change in changes.regions} == {
+        (("mark 0x0/0xffffff00 after 1 write of what it reads", True),)
+    }
+
+
 def test_without_a_number_for_its_facts_a_packet_is_no_witness(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attributes, "MOST_CELLS", 64)
     bits = [
