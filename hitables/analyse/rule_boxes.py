@@ -83,6 +83,15 @@ def drops_short(rule: Rule) -> bool:
     return any(match.needs > _PORTS_ALONE for match in rule.matches)
 
 
+def short_dropped(rules: Sequence[Rule]) -> frozenset[int]:
+    """The protocols of whose packets some rules drop, in legacy, those with a cut header that others take."""
+    if not any(map(lets_short_by, rules)):
+        return frozenset()
+    needs = (match for rule in filter(drops_short, rules) for match in rule.matches if match.is_protocol)
+    values = [test.values for match in needs for test in match.tests]
+    return frozenset(protocol for protocol in (TCP, UDP) if any(protocol in each for each in values))
+
+
 class BoxReader:
     """Reads the rules of one chain as boxes, from the first to the last.
 

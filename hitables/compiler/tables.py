@@ -24,7 +24,7 @@ from ..analyse.callgraph import deciding, graph, writes
 from ..analyse.mark_bits import head_that_writes
 from ..analyse.redundancy import WHY_TEXT, Why, simplify
 from ..analyse.reorderable import reorderability
-from ..analyse.rule_boxes import BoxReader, drops_first, drops_short, lets_short_by
+from ..analyse.rule_boxes import BoxReader, drops_first, drops_short, lets_short_by, short_dropped
 from ..analyse.weights import Weights
 from ..analyse.written import behind_rewrites
 from ..build.expected_cost import means, read_in_turn
@@ -573,7 +573,12 @@ class TableCompiler:
             stays = tree is None or not (is_called or tree.in_groups() or any_memory(run))
             printed = given[here] if stays else run
             grown.returns += sum(a is not b for a, b in zip(printed, given[here], strict=True))
-            segment = Segment(printed, tree, frozenset(reader.guards), patient, cheaper, is_called)
+            careful = (self.table.name, listed.chain.name) in options.careful
+            guarded = (
+                short_dropped(run) if careful and not exact and options.backend != "nft" else frozenset()
+            )
+            guards = frozenset(reader.guards)
+            segment = Segment(printed, tree, guards, patient, cheaper, is_called, guarded)
             grown.segments.append(segment)
         grown.nesting = max(grown.nesting, called)
         return grown

@@ -43,6 +43,7 @@ class Segment:
     """Consecutive rules with a tree over them, or without (*tree* None: they are read one by one).
 
     guards   protocols whose packets must meet a guard before a test of ports (analyse.rule_boxes)
+    first    protocols whose packets meet a guard in front of the tree in any case
     patient  whether a match drops nothing, so that it may be evaluated early
     forms    cheaper forms of its rules; None: the rules are written unchanged
     called   the tree is entered by -j, and packets come back to what follows; no rule leaves the chain
@@ -54,6 +55,7 @@ class Segment:
     patient: Callable[[Match], bool] = lambda match: True
     forms: Forms | None = None
     called: bool = False
+    first: frozenset[int] = frozenset()
 
     @property
     def comes_back(self) -> bool:
@@ -162,7 +164,7 @@ class _Tree:
         covered = [rule for number, rule in enumerate(segment.rules) if not copies[number]]
         if covered:
             writer.open().rules += [writer.copy(rule) for rule in covered]
-        self.missed = frozenset(filter(self.may_miss_a_drop, segment.guards))
+        self.missed = segment.first.union(filter(self.may_miss_a_drop, segment.guards))
 
     def may_miss_a_drop(self, protocol: int) -> bool:
         """Whether a leaf may omit a rule that drops packets without ports, because a native rule covers it.
