@@ -17,7 +17,7 @@ Users: portfolio.py, diff.py, and callers that need one engine alone (sflgen, te
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -146,7 +146,11 @@ class Region:
 
 
 class TableProver:
-    """Two tables of one name in the prover, as one backend reads them."""
+    """Two tables of one name in the prover, as one backend reads them.
+
+    within  set by those who know that the tables decide all packets outside alike: values by field, of the
+            packets that have the field
+    """
 
     def __init__(
         self, tables: tuple[Table, Table], encoding: Encoding, question: Question, deadline: Deadline
@@ -155,6 +159,7 @@ class TableProver:
         self.question, self.deadline = question, deadline
         self.backend, self.family = encoding.backend, encoding.family
         self.classes = encoding.classes()
+        self.within: Mapping[Field, Values] = {}
         self._strict = False
         self._runs: list[tuple[str, PacketClass]] = []
 
@@ -166,6 +171,8 @@ class TableProver:
         """Compare the two chains for packets of a class: a status, and up to *limit* regions that differ."""
         if self.deadline.is_over():
             return Status.NO_TIME, []
+        if not all(self._region(chain, packets).values()):
+            return Status.EQUAL, []
         self.deadline.begin_part()
         status = self._run(chain, packets, limit)
         if status == Status.PAIRS:
@@ -198,9 +205,20 @@ class TableProver:
         status = self.prover.enter(words, sets)
         if status != Status.EQUAL:
             return status
-        hook = encoding.set_words(hook_box(chain, self.family))
-        run = Run(encoding.both(chain), encoding.ends(chain), hook, *self.deadline.left(), limit)
+        region = encoding.set_words(self._region(chain, packets))
+        run = Run(encoding.both(chain), encoding.ends(chain), region, *self.deadline.left(), limit)
         return self.prover.run(run, strict=self._strict)
+
+    def _region(self, chain: str, packets: PacketClass) -> dict[Field, Values]:
+        """The packets of a class to compare, as far as values of fields tell."""
+        region = dict(hook_box(chain, self.family))
+        of_class = packets.sets()
+        for field, values in self.within.items():
+            if field in packets.present:
+                for others in (region, of_class):
+                    values = values.intersect(others.get(field, values))
+                region[field] = values
+        return region
 
     def _regions(self, packets: PacketClass) -> Iterator[Region]:
         """What the last run recorded."""

@@ -208,11 +208,14 @@ def _comparisons(
         before = [_limited(table, chains, box, program.family) for table in tables]
         after = [_with_own_verdicts(table, passes) for table in before]
         left = None if deadline is None else max(deadline - time.monotonic(), 1e-9)
-        yield from comparisons(
+        for comparison in comparisons(
             replace(program, tables=tuple(before)),
             replace(program, tables=tuple(after)),
             replace(question, chains=chains, timeout=left),
-        )
+        ):
+            # Their first rules decide the others; cut by later rules first, these would be very many regions.
+            comparison.tables.within = box
+            yield comparison
 
 
 def _with_decisions(table: Table) -> Table:
