@@ -123,7 +123,7 @@ class AlteredTable:
         for backend in self._question.backends:
             for each in self._class_provers(backend):
                 for at in without:
-                    check(each.prover.alter(self._both(at), Alteration.REMOVE, array("I")))
+                    check(each.prover.alter(self._both(at), Alteration.REMOVE, self._reaching(at.chain.name)))
                 yield each
 
     def _class_provers(self, backend: Backend) -> Iterator[ClassProver]:
@@ -145,7 +145,7 @@ class AlteredTable:
     def remove(self, at: RuleAt) -> None:
         """Remove the rule for good."""
         for each in self.provers:
-            check(each.prover.alter(self._both(at), Alteration.REMOVE, array("I")))
+            check(each.prover.alter(self._both(at), Alteration.REMOVE, self._reaching(at.chain.name)))
 
     def _reaching(self, chain: str) -> array[int]:
         """The numbers of the chains from which packets reach *chain*."""

@@ -96,8 +96,8 @@ void prover_same(struct prover *prover);
 enum prove_alteration {
     PROVE_LEAVE_OUT, /* the second program loses the rule */
     PROVE_MARK, /* the rule's verdict differs in the two programs: a packet that matches it is a difference */
-    PROVE_REMOVE, /* both programs lose the rule, for the rest of the class; prover_restore does not undo it
-                   */
+    PROVE_REMOVE, /* both programs lose the rule, for the rest of the class; prover_restore does not undo it.
+                     What was known of the chains of *touched* is read anew. */
 };
 /* Alter a rule, numbered a and b in the two programs, for the runs that follow in this class.
  * touched[count]: chains of the first program that reach the rule, its own included. */

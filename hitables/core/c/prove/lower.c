@@ -24,6 +24,7 @@ void residual_enter(struct residual *r, const struct prove_class *class)
         memset(r->guarded_table, 0xff, r->table_size * sizeof *r->guarded_table);
     memset(r->chain_state, LOW_NOT, r->in.chains);
     memset(r->chain_ends, 0, r->in.chains);
+    memset(r->chain_idle, 0, r->in.chains);
     memset(r->rule_read, 0, r->in.rules);
     for (uint32_t chain = 0; chain < r->in.chains; chain++)
         r->canon[chain] = chain;
@@ -320,8 +321,7 @@ uint32_t residual_decide(struct residual *r, uint32_t guarded, uint32_t verdict)
     return guarded_number(r, tests, n, decided);
 }
 
-/* Whether no packet leaves the chain but by a verdict; those that it enters were read. */
-static bool ends_surely(const struct residual *r, uint32_t chain)
+bool residual_ends(const struct residual *r, uint32_t chain)
 {
     for (uint32_t rule = r->in.chain_start[chain]; rule < r->in.chain_end[chain]; rule++) {
         if (r->rule_guarded[rule] == NONE)
@@ -346,6 +346,9 @@ static void note_rule(struct residual *r, uint32_t chain, uint32_t rule)
     r->chain_once[chain] |= guarded->once != 0;
     r->chain_acts[chain] |= guarded->kind == ACTION_EFFECT || guarded->kind == ACTION_EVENT;
     r->chain_reads[chain] |= guarded->reads;
+    bool enters = guarded->kind == ACTION_JUMP || guarded->kind == ACTION_GOTO;
+    if (guarded->kind != ACTION_RETURN && !(enters && r->chain_idle[guarded->arg]))
+        r->chain_idle[chain] = 0;
     if (action[0] != PROVE_JUMP && action[0] != PROVE_GOTO)
         return;
     bool known = r->chain_state[action[1]] == LOW_DONE;
@@ -359,6 +362,7 @@ void residual_lower(struct residual *r, uint32_t chain)
 {
     r->chain_once[chain] = r->chain_acts[chain] = 0;
     r->chain_reads[chain] = 0;
+    r->chain_idle[chain] = 1;
     for (uint32_t rule = r->in.chain_start[chain]; rule < r->in.chain_end[chain] && !r->failed; rule++) {
         if (!r->rule_read[rule])
             lower_rule(r, rule);
@@ -366,6 +370,7 @@ void residual_lower(struct residual *r, uint32_t chain)
         if (!r->failed && r->rule_guarded[rule] != NONE)
             note_rule(r, chain, rule);
     }
-    r->chain_ends[chain] = !r->failed && ends_surely(r, chain);
+    r->chain_ends[chain] = !r->failed && residual_ends(r, chain);
+    r->chain_idle[chain] &= !r->failed;
     r->chain_state[chain] = LOW_DONE;
 }

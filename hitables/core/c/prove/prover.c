@@ -314,7 +314,6 @@ static enum prove_status make_both_ready(struct prover *p, uint32_t a, uint32_t 
 void prover_same(struct prover *p)
 {
     p->same = true;
-    p->r.all_return = true; /* alterations take rules out */
     reset_pairs(p);
     p->altered[0] = p->altered[1] = NONE;
 }
@@ -327,6 +326,14 @@ enum prove_status prover_alter(struct prover *p, uint32_t rule_a, uint32_t rule_
     r->failed = false;
     if (alteration == PROVE_REMOVE) {
         *guarded_a = *guarded_b = NONE;
+        bool end = true;
+        for (size_t c = 0; c < count; c++) {
+            uint32_t start = r->in.chain_start[touched[c]], behind = r->in.chain_end[touched[c]];
+            if (rule_a >= start && rule_a < behind && r->chain_ends[touched[c]])
+                end &= residual_ends(r, touched[c]);
+        }
+        for (size_t c = 0; c < count && !end; c++)
+            r->chain_ends[touched[c]] = 0;
         return PROVE_EQUAL;
     }
     p->altered[0] = rule_a, p->altered[1] = rule_b;
@@ -362,7 +369,9 @@ size_t prover_front(struct prover *p, uint32_t chain, uint32_t rule, const uint3
     start_region(p);
     if (!read_sets(p, p->r.region, sets, words))
         return SIZE_MAX;
+    p->r.plain = true; /* packets meet the jumps to idle chains, too */
     struct residual_list list = residual_list(&p->r, chain, NONE);
+    p->r.plain = false;
     for (size_t at = 0; !p->r.failed && at < list.n && n < room && list.v[at].rule != rule; at++)
         rules[n++] = list.v[at].rule;
     return p->r.failed ? SIZE_MAX : n;

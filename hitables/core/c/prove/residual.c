@@ -85,6 +85,7 @@ bool residual_open(struct residual *r, const struct prove_input *input, size_t m
     r->chain_once = arena_take(r->input, input->chains + 1);
     r->chain_acts = arena_take(r->input, input->chains + 1);
     r->chain_ends = arena_take(r->input, input->chains + 1);
+    r->chain_idle = arena_take(r->input, input->chains + 1);
     r->touched = arena_take(r->input, input->chains + 1);
     r->chain_reads = arena_take(r->input, input->chains * sizeof *r->chain_reads + 1);
     r->canon = arena_take(r->input, input->chains * sizeof *r->canon + 1);
@@ -97,7 +98,8 @@ bool residual_open(struct residual *r, const struct prove_input *input, size_t m
         r->stack = NULL;
     }
     return !r->failed && r->region && r->rule_guarded && r->rule_read && r->chain_state && r->chain_once &&
-           r->chain_acts && r->chain_reads && r->chain_ends && r->canon && r->touched && r->stack;
+           r->chain_acts && r->chain_reads && r->chain_ends && r->chain_idle && r->canon && r->touched &&
+           r->stack;
 }
 
 void residual_close(struct residual *r)
@@ -398,10 +400,17 @@ size_t residual_filter(const struct residual *r, const struct residual_list *lis
     return trimmed(r, list, out, n);
 }
 
+/* Whether it enters a chain in which nothing happens. */
+static bool is_idle(const struct residual *r, const struct guarded_action *guarded)
+{
+    return guarded->kind == ACTION_JUMP && r->chain_idle[guarded->arg] && !r->touched[guarded->arg] &&
+           !r->plain;
+}
+
 static size_t put_rule(const struct residual *r, uint32_t rule, uint32_t depth, struct residual_item *out)
 {
     uint32_t guarded = r->rule_guarded[rule];
-    if (guarded == NONE)
+    if (guarded == NONE || is_idle(r, &r->guarded[guarded]))
         return 0;
     uint32_t tests = r->guarded[guarded].n;
     uint64_t open = tests == 64 ? UINT64_MAX : (UINT64_C(1) << tests) - 1;

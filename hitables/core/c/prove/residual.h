@@ -89,17 +89,18 @@ struct residual {
                             with memory or chance */
     uint32_t *chain_reads; /* [chains] mask of the states that it, or a chain that it enters, may read */
     uint8_t *chain_ends; /* [chains] not 0: no packet that enters it comes back */
+    uint8_t *chain_idle; /* [chains] not 0: each packet that enters it comes back, and nothing else happens */
     uint32_t *canon; /* [chains] the chain that it is proved to equal */
     struct chain_index **index; /* [chains] of those that were read often; NULL: of none */
     uint32_t left_out; /* a rule that does nothing for now; NONE: none */
-    uint8_t *touched; /* [chains] not 0: it counts as equal to no chain for now */
+    uint8_t *touched; /* [chains] not 0: it counts as equal to no chain for now, and neither ends nor is idle */
     /* The scratch stack. */
     unsigned char *stack;
     size_t stack_size, top, peak;
     size_t input_bytes, limit; /* limit: bytes in all; 0: any number */
     uint64_t looked_at; /* rules put in lists, and items copied with them */
     bool failed; /* memory is exhausted */
-    bool all_return; /* chain_ends is not used: rules may be taken out of chains */
+    bool plain; /* chain_ends and chain_idle are not used */
 };
 
 /* How far a chain was read.  LOW_BUSY: chains that it enters are being read; LOW_APART: it is read, but a
@@ -121,6 +122,8 @@ void *residual_push(struct residual *r, size_t size);
 void residual_enter(struct residual *r, const struct prove_class *class);
 /* Read the rules of one chain as the class reads them; the chains that it enters are read first. */
 void residual_lower(struct residual *r, uint32_t chain);
+/* Whether no packet leaves the chain but by a verdict; the chains that it enters were read. */
+bool residual_ends(const struct residual *r, uint32_t chain);
 /* The number of the guarded action with the same matches as *guarded* and this verdict. */
 uint32_t residual_decide(struct residual *r, uint32_t guarded, uint32_t verdict);
 /* How the class reads each match: see prover_reading. */
@@ -163,7 +166,7 @@ bool residual_same(const struct residual *r, const struct residual_list *a, cons
 static inline bool surely_ends(const struct residual *r, const struct guarded_action *guarded)
 {
     if (guarded->kind == ACTION_JUMP || guarded->kind == ACTION_GOTO)
-        return r->chain_ends[guarded->arg] && !r->all_return;
+        return r->chain_ends[guarded->arg] && !r->touched[guarded->arg] && !r->plain;
     return guarded->kind == ACTION_VERDICT;
 }
 
