@@ -1,9 +1,13 @@
 """Whether altering one rule of a table changes anything, by comparing the table with itself.
 
 Idea: the table stands twice in a prover, for each class of packets; a rule is marked, left out or removed in
-one or both of them.  Cheap runs come before the long one: on one packet, drawn at random; on the rule's chain
-by itself, for a chain that does the same whatever enters it does so on each way to it; on a packet for which
-the chain by itself differs.
+one or both of them.  Cheap runs come before the long one:
+- on a packet that showed a difference for this rule, or for another one, changed so that this one matches it:
+  packets come to most rules of a chain in the same way;
+- on one packet, drawn at random;
+- on all packets, without a cut of the region;
+- on the rule's chain by itself, for a chain that does the same whatever enters it does so on each way to it;
+- on a packet for which the chain by itself differs.
 
 Invariant: exact, as the prover is.
 
@@ -23,7 +27,7 @@ from random import Random
 from typing import NamedTuple
 
 from hitables.core.prover import Alteration, Prover, Run, Status
-from hitables.ir.fields import Family
+from hitables.ir.fields import Family, Field
 from hitables.ir.packet import Backend
 from hitables.ir.program import Chain, Table
 from hitables.ir.rule import Rule
@@ -35,10 +39,14 @@ from .match_box import MatchBox
 from .packet_classes import PacketClass
 from .question import Question
 from .reachability import Reachability, policies_behind
-from .region_words import RegionWords
+from .region_words import Point, RegionWords, words_of
 
+ENDS = (Field.SRC, Field.DST, Field.SPORT, Field.DPORT)  # by which one rule often keeps packets from another
 FEW = 256  # rules: in a table of fewer the whole set of packets is compared at once
+FEW_POINTS = 4  # packets that are tried before a run that cuts
+NO_ITEMS, MOST_UNCUT = 1, 20  # of a run that ends at its first cut; the failures of such runs that are borne
 FEW_ITEMS, MOST_POINTS = 20_000, 8  # of runs before the long one; packets tried where these do not suffice
+MOST_SHOWN = 4  # packets of a chain that showed a difference: rules of tcp and of udp often alternate
 
 
 class OutOfBudget(Exception):
@@ -87,6 +95,18 @@ class _Way(NamedTuple):
     region: RegionWords
 
 
+class _Shown(NamedTuple):
+    """A packet that showed a difference."""
+
+    each: ClassProver
+    root: str
+    packet: Point
+
+
+def _without_ends(packet: Point) -> Point:
+    return {dim: value for dim, value in packet.items() if dim not in ENDS}
+
+
 def _whole_first(each: ClassProver) -> tuple[bool, bool]:
     """Nearly every rule matters to some packet of the first class."""
     return each.packets.malformed, each.packets.later
@@ -112,11 +132,18 @@ class AlteredTable:
         self._policy_behind = policies_behind(table, reversed(reach.callees_first()))
         self.rule_count = sum(len(chain.rules) for chain in table.chains)
         self.provers = sorted(self.fresh(), key=_whole_first)
+        self._lasting = frozenset(self.provers)  # what shows a difference in others says nothing of these
         encoding = self.provers[0].encoding
         self.chain_numbers = {chain.name: encoding.chain(0, chain.name) for chain in table.chains}
         self.is_small = self.rule_count < FEW
         self._random = Random(0)
+        self._uncut = MOST_UNCUT  # above 0 while runs that cut nothing decide more often than not
         self._touched: tuple[str, array[int]] = "", array("I")
+        # Whole packets that showed a difference: by rule; by chain, those that helped last first; the last.
+        self._shown_of_rule: dict[int, _Shown] = {}
+        self._shown_in_chain: dict[str, list[_Shown]] = {}
+        self._shown_last: _Shown | None = None
+        self._last_of: dict[Encoding, Point] = {}  # the last one of each encoding, without ENDS
 
     def fresh(self, without: Sequence[RuleAt] = ()) -> Iterator[ClassProver]:
         """Provers of their own, in which the rules *without* are removed, and no others."""
@@ -169,6 +196,11 @@ class AlteredTable:
         *box*: packets outside it are decided as before.
         *provers*: others than those in which the rules with flaws are removed.
         """
+        if provers is None and not self.is_small:
+            for shown, model in self._like_those_shown(at, box):
+                if self._shows(shown, at, alteration):
+                    self._note(at, shown, model)
+                    return shown.each.packets
         for _, of_kind in groupby(self.provers if provers is None else provers, key=_is_malformed):
             # In a small table all packets of a class are compared at once, class by class.
             for group in ([each] for each in of_kind) if self.is_small else [list(of_kind)]:
@@ -200,19 +232,34 @@ class AlteredTable:
             check(each.prover.alter(self._both(at), alteration, touched))
             ways[each] = own
             tried = () if self.is_small else own
-            if any(self._point_differs(way, way.region.one(self._random)) for way in tried):
+            if any(self._some_point_differs(at, way) for way in tried):
                 return each.packets
         undecided = dict(ways)
         for each, own in ways.items() if not self.is_small and at.chain.policy is None else ():
+            # Where earlier rules decide all packets of the rule, nothing is cut to see it.
+            if self._uncut < 0:
+                break
+            statuses = [self._bounded(way, NO_ITEMS) for way in own]
+            if Status.DIFFER in statuses:
+                return each.packets
+            if all(status == Status.EQUAL for status in statuses):
+                del undecided[each]
+            self._uncut = min(self._uncut + (1 if each not in undecided else -1), MOST_UNCUT)
+        for each, own in list(undecided.items()) if not self.is_small and at.chain.policy is None else ():
             status = self._in_chain(own, at.chain, box)
             if status == Status.EQUAL:
                 del undecided[each]
             elif status == Status.DIFFER:
                 differing = next(each.prover.mismatches()).as_entered
-                if any(self._point_differs(way, way.region.one_in(differing)) for way in own):
+                if any(self._point_differs(at, way, way.region.one_in(differing)) for way in own):
                     return each.packets
         return next(
-            (each.packets for each, own in undecided.items() if any(map(self._way_differs, own))), None
+            (
+                each.packets
+                for each, own in undecided.items()
+                if any(self._way_differs(at, way) for way in own)
+            ),
+            None,
         )
 
     def _ways(self, each: ClassProver, chain: Chain, box: MatchBox) -> Iterator[_Way]:
@@ -234,29 +281,97 @@ class AlteredTable:
         each.prover.bound_items(0)
         return status
 
-    def _way_differs(self, way: _Way) -> bool:
+    def _bounded(self, way: _Way, items: int) -> Status:
+        """Compare the packets of a way; TOO_DEEP if lists of more items than this have to be cut for it."""
+        way.each.prover.bound_items(items)
+        status = self._run(way.each, way.root, way.region.all())
+        way.each.prover.bound_items(0)
+        return status
+
+    def _way_differs(self, at: RuleAt, way: _Way) -> bool:
         words = way.region.all()
         status = Status.TOO_DEEP
         if not self.is_small:
-            way.each.prover.bound_items(FEW_ITEMS)
-            status = self._run(way.each, way.root, words)
-            tried = 1
+            if any(self._some_point_differs(at, way) for _ in range(FEW_POINTS)):
+                return True
+            status = self._bounded(way, FEW_ITEMS)
+            tried = 1 + FEW_POINTS
             while status == Status.TOO_DEEP and tried < MOST_POINTS:
-                if self._point_differs(way, way.region.one(self._random)):
-                    status = Status.DIFFER
+                if self._some_point_differs(at, way):
+                    return True
                 tried += 1
-            way.each.prover.bound_items(0)
         if status == Status.TOO_DEEP:
             status = self._run(way.each, way.root, words)
         check(status)
+        if status == Status.DIFFER and not self.is_small:
+            packet = way.region.one_in(next(way.each.prover.mismatches()).as_entered)
+            if packet is not None:
+                shown = _Shown(way.each, way.root, packet)
+                self._note(at, shown, shown)
         return status == Status.DIFFER
 
-    def _point_differs(self, way: _Way, packet: array[int] | None) -> bool:
+    # ---- single packets ----
+
+    def _some_point_differs(self, at: RuleAt, way: _Way) -> bool:
+        """Whether a packet drawn at random shows a difference, or one of the class like the last that did."""
+        like = self._last_of.get(way.each.encoding, {})
+        packets = (way.region.near(other, self._random) for other in ((like, {}) if like else ({},)))
+        return any(self._point_differs(at, way, packet) for packet in packets)
+
+    def _point_differs(self, at: RuleAt, way: _Way, packet: Point | None) -> bool:
         """Whether one packet shows a difference."""
         if packet is None:
             return False
-        run = self._from(way.each, way.root)._replace(sets=packet)
-        return way.each.prover.run(run, short=True) == Status.DIFFER
+        run = self._from(way.each, way.root)._replace(sets=words_of(packet))
+        if way.each.prover.run(run, short=True) != Status.DIFFER:
+            return False
+        shown = _Shown(way.each, way.root, packet)
+        self._note(at, shown, shown)
+        return True
+
+    def _note(self, at: RuleAt, shown: _Shown, model: _Shown) -> None:
+        """*model*: the packet that *shown* was made like.
+
+        It serves other rules better than *shown*, which this one may keep from them.
+        """
+        if shown.each.packets.malformed or shown.each not in self._lasting:
+            return
+        self._shown_of_rule[at.number] = shown
+        self._shown_last = model
+        self._last_of[shown.each.encoding] = _without_ends(model.packet)
+        in_chain = self._shown_in_chain.setdefault(at.chain.name, [])
+        if model in in_chain:
+            in_chain.remove(model)
+        in_chain.insert(0, model)
+        del in_chain[MOST_SHOWN:]
+
+    def _like_those_shown(self, at: RuleAt, box: MatchBox) -> Iterator[tuple[_Shown, _Shown]]:
+        """Packets that the rule matches, with those that showed a difference and that they are like."""
+        own = self._shown_of_rule.get(at.number)
+        models = [*self._shown_in_chain.get(at.chain.name, ())]
+        if own is not None:
+            yield own, models[0] if models else own
+        if self._shown_last is not None and self._shown_last not in models:
+            models.append(self._shown_last)
+        roots = self._reach.roots_of(at.chain.name)
+        for model in models:
+            region = model.each.inside(box, model.root) if model.root in roots else None
+            if region is None:
+                continue
+            for like in (model.packet, _without_ends(model.packet)):
+                packet = region.near(like, self._random)
+                if packet is not None:
+                    shown = model._replace(packet=packet)
+                    yield shown, model if like is model.packet else shown
+
+    def _shows(self, shown: _Shown, at: RuleAt, alteration: Alteration) -> bool:
+        """Whether the packet shows a difference once the rule is altered."""
+        prover = shown.each.prover
+        check(prover.alter(self._both(at), alteration, self._reaching(at.chain.name)))
+        run = self._from(shown.each, shown.root)._replace(sets=words_of(shown.packet))
+        differs = prover.run(run, short=True) == Status.DIFFER
+        prover.restore()
+        return differs
 
     def _run(self, each: ClassProver, chain: str, words: array[int], *, short: bool = True) -> Status:
         """Compare the tables from *chain* on, for the packets of *words* (RegionWords)."""

@@ -9,6 +9,7 @@ Users: altered.py, lint.py.
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from random import Random
 
@@ -17,6 +18,9 @@ from hitables.ir.fields import Field
 
 from .encoding import Encoding
 from .match_box import PacketSet
+
+# A packet: its coordinate by dimension; of attributes that it lacks no fact holds.
+Point = dict[int, int]
 
 
 class RegionWords:
@@ -41,33 +45,40 @@ class RegionWords:
             words.extend((dim, len(cells) // 2, *cells))
         return words
 
-    def one(self, random: Random) -> array[int] | None:
-        """dim, 1, low, low of fields and attributes (NONE: all of these): one packet; None: the box has none.
+    def one(self, random: Random) -> Point | None:
+        """One packet, drawn at random; None: the box has none.
 
         Of the facts of matches that compare no number, those alone hold that the rule wants to hold.
         """
+        return self.near({}, random)
+
+    def near(self, other: Point, random: Random) -> Point | None:
+        """One packet, as much like *other* as the box allows; fields that *other* lacks are drawn at random.
+
+        Facts that *other* lacks are as in `one`.  None: the box has none.
+        """
         coordinates = self._encoding.matches.tests.coordinates
-        words = array("I")
+        point = dict(other)
         for field in Field:
             ends = self._ends.get(field)
             if ends is None:
-                chosen = random.randrange(coordinates[field].size)
+                if field not in other:
+                    point[field] = int(random.random() * coordinates[field].size)
             elif not ends:
                 return None
-            else:
-                at = 2 * random.randrange(len(ends) // 2)
-                chosen = random.randint(ends[at], ends[at + 1])
-            words.extend((field, 1, chosen, chosen))
-        words.extend((NONE, 1, 0, 0))
+            elif not _contain(ends, other.get(field)):
+                at = 2 * int(random.random() * (len(ends) // 2))
+                point[field] = ends[at] + int(random.random() * (ends[at + 1] - ends[at] + 1))
         for dim, cells in self._encoding.cells_of(self.inside.expected).items():
             if not cells:
                 return None
-            words.extend((dim, 1, cells[0], cells[0]))
-        return words
+            if not _contain(cells, other.get(dim)):
+                point[dim] = cells[0]
+        return point
 
-    def one_in(self, sets: Mapping[int, Sequence[int]]) -> array[int] | None:
+    def one_in(self, sets: Mapping[int, Sequence[int]]) -> Point | None:
         """`one`, which lies in these sets, too: by dimension low, high, low, high, ... as coordinates."""
-        words = array("I", (NONE, 1, 0, 0))
+        point: Point = {}
         own: dict[int, Sequence[int]] = dict(self._cells)
         for field, ends in self._ends.items():
             own[field] = ends
@@ -75,8 +86,24 @@ class RegionWords:
             chosen = _first_common(own.get(dim, sets.get(dim, ())), sets.get(dim, own.get(dim, ())))
             if chosen is None:
                 return None
-            words.extend((dim, 1, chosen, chosen))
-        return words
+            point[dim] = chosen
+        return point
+
+
+def words_of(point: Point) -> array[int]:
+    """dim, 1, low, low of each dimension, NONE for all attributes that *point* lacks: these are 0."""
+    words = array("I", (NONE, 1, 0, 0))
+    for dim, chosen in point.items():
+        words.extend((dim, 1, chosen, chosen))
+    return words
+
+
+def _contain(ends: Sequence[int], number: int | None) -> bool:
+    """Whether *number* lies in low, high, low, high, ..."""
+    if number is None:
+        return False
+    at = bisect_left(ends, number)
+    return at < len(ends) and (at % 2 == 1 or ends[at] == number)
 
 
 def _first_common(one: Sequence[int], other: Sequence[int]) -> int | None:

@@ -305,7 +305,7 @@ def test_the_packets_that_a_rule_is_examined_for_change_no_answer(drawn: Program
         found.append([flaw[:4] for flaw in map(astuple, found_by(program))])
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(altered, "FEW", 0)
-        patched.setattr(RegionWords, "one", lambda region, random: None)
+        patched.setattr(RegionWords, "near", lambda region, other, random: None)
         found.append([flaw[:4] for flaw in map(astuple, found_by(program))])
         patched.setattr(altered, "FEW", 1 << 30)
         patched.setattr(MatchBox, "of", all_packets)

@@ -9,16 +9,22 @@ from random import Random
 import pytest
 
 import hitables
-from benchmarks.cliffs_firewalls import FIREWALL_AXES
+from benchmarks.cliffs_firewalls import FIREWALL_AXES, service, source, table
 from benchmarks.cliffs_inputs import AXES
 from hitables.core import prover
-from hitables.core.prover import Prover
+from hitables.core.prover import Prover, Status
+from hitables.ir.fields import Field
+from hitables.ir.intervals import Values
 from hitables.ir.program import Program
+from hitables.verify import exact
 from hitables.verify.deadline import Deadline
 from hitables.verify.diff import changes
 from hitables.verify.encoding import Encoding
+from hitables.verify.exact import Region, TableProver
 from hitables.verify.lint import OneRemains, _TableLinter
+from hitables.verify.packet_classes import PacketClass
 from hitables.verify.question import Question
+from hitables.verify.reach import reach
 from hitables.verify.reachability import Reachability
 
 pytestmark = pytest.mark.engine
@@ -31,6 +37,22 @@ def looked_at_by_lint(program: Program, table: str) -> int:
     linter = _TableLinter(program, chosen, Reachability(chosen), Question(), Deadline(), OneRemains())
     list(linter.flaws(lambda stage: None))
     return sum(each.prover.rules_looked_at for each in linter.altered.provers)
+
+
+def looked_at_by_reach(program: Program, asked: dict[Field, Values]) -> int:
+    used = []
+
+    class Counted(TableProver):
+        def run(self, chain: str, packets: PacketClass, limit: int) -> tuple[Status, list[Region]]:
+            answer = super().run(chain, packets, limit)
+            used.append(self.prover)
+            return answer
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(exact, "TableProver", Counted)
+        question = Question(tables=frozenset({"filter"}), chains=frozenset({"FORWARD"}))
+        reach(program, asked, question, lambda stage: None)
+    return sum(each.rules_looked_at for each in dict.fromkeys(used))
 
 
 def test_lint_of_one_long_chain_looks_at_the_rules_that_each_rule_may_meet() -> None:
@@ -46,6 +68,58 @@ def test_lint_of_a_firewall_looks_at_the_rules_that_each_rule_may_meet(axis: str
         looked_at_by_lint(hitables.read(FIREWALL_AXES[axis](each)), "filter") for each in (size, 4 * size)
     )
     assert many < few * 4**MOST
+
+
+def by_customer(size: int) -> str:
+    """Two rules for each customer enter a chain of its own, by source and by destination."""
+    count = size // 4
+    hosts = [f"100.64.{number // 256}.{number % 256}" for number in range(count)]
+    names = [f"c{number}" for number in range(count)]
+    rules = []
+    for host, name in zip(hosts, names, strict=True):
+        rules += [f"FORWARD -s {host} -i eth1 -j {name}", f"FORWARD -d {host} -o eth1 -j {name}"]
+        rules += [f"{name} -p tcp -m tcp --dport 25 -j DROP", f"{name} -j ACCEPT"]
+    return table(rules, chains=names)
+
+
+def accounts(size: int) -> str:
+    """As `by_customer`; the chains only return."""
+    return by_customer(size).replace("DROP", "RETURN").replace("-j ACCEPT", "-j RETURN")
+
+
+def spoofed(size: int) -> str:
+    """Rules of many interfaces, with negations, before those of hosts."""
+    random, count = Random(size), size // 4
+    rules = ["FORWARD -j spoofed"]
+    for number in range(count):
+        net = f"10.{number // 256}.{number % 256}.0/24"
+        rules.append(f"spoofed ! -s {net} -i vlan{number} -j DROP")
+    for _ in range(count):
+        rules.append(
+            f"FORWARD ! {source(random)} -d 10.9.0.{random.randrange(256)} {service(random)} -j DROP"
+        )
+    for number in range(count):
+        rules.append(f"FORWARD -d 10.8.{number // 256}.{number % 256} ! -i vlan{number} ! -p icmp -j REJECT")
+    return table(rules, chains=["spoofed"])
+
+
+def test_lint_tries_packets_before_it_reads_all_rules() -> None:
+    few, many = (looked_at_by_lint(hitables.read(spoofed(size)), "filter") for size in (400, 1600))
+    assert many < few * 4**MOST
+
+
+def test_chains_in_which_nothing_happens_are_not_entered() -> None:
+    """Else there were a region for each pair of a source and a destination."""
+    question = Question(tables=frozenset({"filter"}), chains=frozenset({"FORWARD"}))
+    found = reach(hitables.read(accounts(200)), {}, question, lambda stage: None)
+    assert found.complete and len(found.outcomes) == 1
+
+
+def test_reach_cuts_by_no_rule_of_packets_that_were_not_asked_for() -> None:
+    """Else it would compare each pair of customers, of which one sends and one receives."""
+    asked = {Field.DST: Values.interval(167840007, 167840007)}
+    few, many = (looked_at_by_reach(hitables.read(by_customer(size)), asked) for size in (200, 800))
+    assert many < few * 4**2.2
 
 
 def test_lint_of_services_looks_at_the_ways_to_each_chain() -> None:
