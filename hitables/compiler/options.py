@@ -59,7 +59,7 @@ class Options:
     marked         compiled tables get a marker (ir/marker.py)
     before_jumps   put trees before the last jump to a foreign chain, too, not only behind it
     careful        tables and chains in whose trees a rule stays that others hide from whole packets, and that
-                   drops broken ones which those let by; where some rules take broken packets, legacy drops them
+                   drops broken ones which those let by; where some rules take such packets, legacy drops them
                    in front of the tree; set by the pipeline behind a fault
     unchanged      by table and chain: why it is printed as it is; set by the pipeline
     """
