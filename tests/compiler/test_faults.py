@@ -23,7 +23,7 @@ from hitables.analyse.boxes import Boxes
 from hitables.build.tree import NodeKind, Step, Tree
 from hitables.cli.main import main
 from hitables.compiler import compile as compiling
-from hitables.compiler import pipeline, run_trees
+from hitables.compiler import pipeline, run_trees, tables
 from hitables.compiler.options import Options
 from hitables.compiler.pipeline import compile_text
 from hitables.compiler.run_trees import TOO_LARGE
@@ -406,6 +406,12 @@ def test_a_rule_that_drops_broken_packets_precedes_rules_of_other_groups() -> No
     assert next(each for each in output.reports if each.chain == "FORWARD").why == ""
 
 
+def without_care(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trees that are grown with care are as those that are grown without."""
+    monkeypatch.setattr(TableCompiler, "keep_drops", lambda *of: None)
+    monkeypatch.setattr(tables, "short_dropped", lambda rules: frozenset())
+
+
 def test_a_tree_that_lacks_a_rule_which_drops_broken_packets_is_grown_with_care(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -414,7 +420,7 @@ def test_a_tree_that_lacks_a_rule_which_drops_broken_packets_is_grown_with_care(
     assert next(each for each in output.reports if each.chain == "FORWARD").why == ""
     state = sflgen.start(hitables.read(HIDDEN_BUT_DROPS, family=6), sflgen.Settings(backend=Backend.LEGACY))
     assert state.after.layouts
-    monkeypatch.setattr(TableCompiler, "keep_drops", lambda *of: None)
+    without_care(monkeypatch)
     (fault,) = hitables.compile(HIDDEN_BUT_DROPS, family=6, backend="legacy").faults
     assert (
         "bytes=" in fault.packet if hasattr(fault, "packet") else "verdict DROP becomes ACCEPT" in str(fault)
@@ -426,7 +432,7 @@ def test_an_update_whose_plan_is_wrong_gets_another_plan(monkeypatch: pytest.Mon
     state = sflgen.start(
         hitables.read(HIDDEN_BUT_DROPS, family=6), sflgen.Settings(backend=Backend.LEGACY)
     ).after
-    monkeypatch.setattr(TableCompiler, "keep_drops", lambda *of: None)
+    without_care(monkeypatch)
     updates = read_commands('-R FORWARD 11 -s fd00::/64 -j LOG --log-prefix "b "', state.master)
     with pytest.raises(NotEquivalent):
         prove_plan(plan_unproved(state, updates, Strategy.FOLD))
