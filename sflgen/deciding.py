@@ -1,9 +1,12 @@
-"""User chains that surely decide, and trees that rely on one.
+"""User chains that surely decide, or that only count, and trees that rely on one.
 
 A tree may ask a version of its later groups in front of a jump to such a chain, since no packet comes back
 from there (analyse/reorderable.py).  When the chain ceases to decide, the trees that enter it are wrong,
 though neither they nor the lists they were grown for have changed: they must be grown anew.  And what the
 chain writes now comes back to its callers, and to theirs; so must the trees that enter one of these.
+
+Jumps to chains that only count are printed in another order than that of the list (ir/commuting.py).  When
+such a chain does more, the trees that enter it are wrong, too.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from hitables.analyse.callgraph import surely_decides, writes
+from hitables.ir.commuting import CountingChains
 from hitables.ir.program import Program, Table
 from hitables.ir.rule import Kind, Metadata
 
@@ -43,9 +47,10 @@ class Deciding:
 
 
 def relying(before: State, after: Program, updates: Sequence[Edit]) -> Iterator[ChainId]:
-    """The chains with trees that rely on a chain which decides in *before*, and no more in the list *after*.
+    """The chains with trees that rely on what a chain does in *before*, and no more in the list *after*.
 
-    Their trees enter this chain, or one that may write more now, as packets come back from this chain.
+    Their trees enter a chain that only counted, or that decided, or one that may write more now, as packets
+    come back from one that decided.
     """
     settings = before.settings
     for name in dict.fromkeys(edit.table for edit in updates):
@@ -53,6 +58,7 @@ def relying(before: State, after: Program, updates: Sequence[Edit]) -> Iterator[
         if not trees:
             continue
         listed, updated = before.master.table(name), after.table(name)
+        yield from ((name, chain) for chain in _on_counts(before, listed, updated, trees, updates))
         edited = {edit.chain for edit in updates if edit.table == name and _may_cease(edit, listed)}
         was, now = Deciding(listed, settings), Deciding(updated, settings)
         # No other chain ceases to decide unless one of these does.
@@ -67,6 +73,23 @@ def relying(before: State, after: Program, updates: Sequence[Edit]) -> Iterator[
                 for callee in entered
             ):
                 yield name, chain
+
+
+def _on_counts(
+    before: State, listed: Table, updated: Table, trees: Sequence[str], updates: Sequence[Edit]
+) -> Iterator[str]:
+    """The chains of *trees* that enter a chain which only counts in *listed*, and no more in *updated*."""
+    added = {edit.chain for edit in updates if edit.table == listed.name and edit.rule is not None}
+    was, now = (
+        CountingChains(hide_foreign(table, before.settings), before.master.family)
+        for table in (listed, updated)
+    )
+    # No other chain ceases to only count unless one of these does.
+    if any(chain in was and chain not in now for chain in added):
+        for chain in trees:
+            entered = {rule.enters for rule in listed[chain].rules}
+            if any(callee in was and callee not in now for callee in entered):
+                yield chain
 
 
 def _may_cease(edit: Edit, listed: Table) -> bool:

@@ -21,7 +21,7 @@ from .boot_files import Written, forget_boot, keep_for_boot, set_settings, setti
 from .boot_script import Access
 from .boot_texts import stays_empty
 from .guard import SYSTEMD
-from .in_force import for_boot, in_force
+from .in_force import for_boot, in_force, places
 from .kernel import Kernel
 from .lockout import ssh_connection
 from .neighbours import appenders, flushers
@@ -144,13 +144,15 @@ def ssh_ports() -> tuple[int, ...]:
 
 
 def _earlier(store: Store, state: State) -> dict[Family, Tables]:
-    """For each family the rules that were confirmed before the present ones."""
+    """For each family the rules that were confirmed before the present ones, of the tables in force."""
     earlier: dict[Family, Tables] = {}
+    held = places(store.record(state.confirmed))
     for number in sorted(store.numbers(), reverse=True):
         if number < state.confirmed and state.status.get(number) == CONFIRMED:
             with contextlib.suppress(HitablesError):  # some of its tables are not kept any more
                 for family, rules in for_boot(in_force(store, number), with_source=False).items():
-                    earlier.setdefault(family, rules.compiled)
+                    kept = {name: each for name, each in rules.compiled.items() if (family, name) in held}
+                    earlier.setdefault(family, kept)
     return earlier
 
 

@@ -214,7 +214,8 @@ class TableProver:
         region = dict(hook_box(chain, self.family))
         of_class = packets.sets()
         for field, values in self.within.items():
-            if field in packets.present:
+            # Packets without a hardware address are of the classes that have the field.
+            if field in packets.present and field is not Field.MAC:
                 for others in (region, of_class):
                     values = values.intersect(others.get(field, values))
                 region[field] = values
@@ -237,7 +238,8 @@ class TableProver:
         behind: dict[int, tuple[int, Ends]] = {}  # by dimension: the next number of writes, and the set then
         for (dim, epoch), ends in sorted(mismatch.sets.items(), reverse=True):
             effect = mismatch.made.get((dim, epoch))
-            if effect is not None and dim in behind:
+            # A set that stands open is not recorded: then what is behind was made by another effect.
+            if effect is not None and dim in behind and behind[dim][0] == epoch + 1:
                 after, made = behind[dim]
                 given.pop((dim, after), None)
                 ends = common(ends, before_made(self.encoding.made_by(effect, dim), made))

@@ -481,6 +481,15 @@ def test_a_table_that_is_given_up_is_no_more_compared_repaired_or_loaded_at_boot
     assert "192.168.0.0/16" in firewall.save()
 
 
+def test_a_table_that_was_given_up_before_persist_is_in_no_file_of_the_boot(firewall: Firewall) -> None:
+    firewall.apply(other_file(firewall))
+    firewall.hitables("release", "nat")
+    firewall.hitables("persist", "--unit-folder", firewall.folder)
+    steps = {file.name: file.read_text() for file in (firewall.state / "boot").iterdir()}
+    assert "last4" in steps
+    assert not [name for name, text in steps.items() if "*nat" in text]
+
+
 def test_a_family_may_be_given_up(firewall: Firewall) -> None:
     firewall.hitables("persist", "--unit-folder", firewall.folder)
     firewall.hitables("release", "filter", "--family", 6)

@@ -285,3 +285,18 @@ def test_an_overlay_keeps_rules_whose_packets_must_not_ask_a_memory_behind_them(
     state = read(f"{one}-A FORWARD -p tcp {asking}\n{services('DROP', 20)}-A FORWARD -p tcp -j ACCEPT\n")
     _, entered = overlay_of(state, "-I FORWARD 3 -s 10.1.7.0/24 -p tcp -j ACCEPT")
     assert len(entered) == 3
+
+
+@pytest.mark.parametrize("way", ["A", "by way of OUT"])
+def test_trees_are_grown_anew_when_a_chain_does_more_than_count(way: str) -> None:
+    """Jumps to chains that only count are printed by source, and then by destination."""
+    jumps = "".join(f"-A FORWARD -d 10.1.0.{n} -j B\n-A FORWARD -s 10.0.0.{n} -j OUT\n" for n in range(16))
+    jumps = jumps if way == "by way of OUT" else jumps.replace("OUT", "A")
+    text = f"*filter\n:A - [0:0]\n:B - [0:0]\n:OUT - [0:0]\n-A OUT -j A\n-A A -p tcp\n-A B -p tcp\n{jumps}COMMIT\n"
+    state = start(hitables.read(text), Settings(backend="nft")).after
+    order = [rule.enters for rule in state.master.table("filter")["FORWARD"].rules]
+    assert order[:2] == ["B", "OUT" if way == "by way of OUT" else "A"]
+    for command in ("-I A 1 -j DROP", "-I B 1 -j ACCEPT", "-D A 1", "-D B 1", "-I A 2 -j LOG"):
+        found = plan(state, read_commands(command, state.master))
+        check(found)
+        state = found.after

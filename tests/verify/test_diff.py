@@ -120,6 +120,11 @@ MARKED = "-A PREROUTING -m mark --mark {} -j DROP\n"
             "-A PREROUTING -j CT --notrack\n",
             [(("state UNTRACKED after 1 write of what it reads", True),)],
         ),
+        (
+            "-A PREROUTING -j MARK --xor-mark 0x4\n" + RESTORED + MARKED.format("0x2/0x7"),
+            "-A PREROUTING -j MARK --xor-mark 0x4\n" + RESTORED,
+            [(("mark --mark 0x2/0x7 after 2 writes of what it reads", True),)],
+        ),
     ],
 )
 def test_a_condition_that_is_read_after_writes_is_told(

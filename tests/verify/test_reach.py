@@ -154,6 +154,12 @@ def forced(rng: random.Random, packet: Packet, box: Box) -> Packet | None:
     return None if later or inconsistency(packet) or is_malformed(packet) else packet
 
 
+def test_a_question_of_a_hardware_address_is_one_of_packets_without_one_too() -> None:
+    program = hitables.read("*filter\n:INPUT DROP [0:0]\n-A INPUT -p 47 -j ACCEPT\nCOMMIT\n")
+    found = asked(program, {Field.MAC: Values.only(5)}, "INPUT", Backend.LEGACY)
+    assert sorted(each.verdict for each in found.outcomes if each.no_mac) == ["ACCEPT", "DROP"]
+
+
 def test_regions_of_packets_that_pass_are_those_of_all_packets() -> None:
     program = hitables.read_file(str(OFFICE))
     box = region(Family.IPV4, destination="10.1.8.7:22")
