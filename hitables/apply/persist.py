@@ -144,15 +144,17 @@ def ssh_ports() -> tuple[int, ...]:
 
 
 def _earlier(store: Store, state: State) -> dict[Family, Tables]:
-    """For each family the rules that were confirmed before the present ones, of the tables in force."""
+    """For each family the last other rules that were confirmed, of the tables in force."""
     earlier: dict[Family, Tables] = {}
-    held = places(store.record(state.confirmed))
+    present = in_force(store, state.confirmed)
+    held, now = places(present.record), for_boot(present, with_source=False)
     for number in sorted(store.numbers(), reverse=True):
         if number < state.confirmed and state.status.get(number) == CONFIRMED:
             with contextlib.suppress(HitablesError):  # some of its tables are not kept any more
                 for family, rules in for_boot(in_force(store, number), with_source=False).items():
                     kept = {name: each for name, each in rules.compiled.items() if (family, name) in held}
-                    earlier.setdefault(family, kept)
+                    if family in now and kept != now[family].compiled:
+                        earlier.setdefault(family, kept)
     return earlier
 
 
