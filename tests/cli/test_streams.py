@@ -56,7 +56,7 @@ PRINTING = {
 # where nothing changes; their help stands for them.
 MEASURING = (
     "hitables filters serve", "hitables filters send", "hitables filters monitor", "hitables calibrate", "hitables bench kernel", "hitables save", "hitables apply", "hitables confirm",
-    "hitables rollback", "hitables status", "hitables history", "hitables persist", "sflgen hot", "sflgen repair",
+    "hitables rollback", "hitables release", "hitables status", "hitables history", "hitables persist", "sflgen hot", "sflgen repair",
 )  # fmt: skip
 
 CLOSED = ("<&-", ">&-", "2>&-")

@@ -93,7 +93,7 @@ struct residual {
     uint32_t *canon; /* [chains] the chain that it is proved to equal */
     struct chain_index **index; /* [chains] of those that were read often; NULL: of none */
     uint32_t left_out; /* a rule that does nothing for now; NONE: none */
-    uint8_t *touched; /* [chains] not 0: it counts as equal to no chain for now, and neither ends nor is idle */
+    uint8_t *touched; /* [chains] not 0: for now it equals no chain, and neither ends nor is idle */
     /* The scratch stack. */
     unsigned char *stack;
     size_t stack_size, top, peak;

@@ -124,8 +124,8 @@ static inline uint32_t nesting_left(const struct bisection *g, const struct open
 
 /* Fill the tables; axes whose tests cost alike share one.  False when memory is exhausted. */
 bool work_tables_fill(struct bisection *g, const struct subproblem *problem);
-/* The table of the cheapest axis along which the leaf's rules begin at many places, if axes of that table tell
- * most rules apart; if there is none, of the axis with most places. */
+/* The table of the cheapest axis along which the leaf's rules begin at many places, if axes of that table
+ * tell most rules apart; if there is none, of the axis with most places. */
 uint32_t work_table_for(const struct bisection *g, const struct open_leaf *leaf);
 
 /* bisect_tests.c */

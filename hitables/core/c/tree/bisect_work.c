@@ -110,8 +110,8 @@ static bool is_narrow(const struct bisection *g, const struct open_leaf *leaf, u
     return ranks.low > along.low || ranks.high < along.high;
 }
 
-/* Whether axes of the table tell at least half of the leaf's boxes apart.  The others would be on both sides of
- * each of their tests. */
+/* Whether axes of the table tell at least half of the leaf's boxes apart.  The others would be on both sides
+ * of each of their tests. */
 static bool divides(const struct bisection *g, const struct open_leaf *leaf, uint32_t table)
 {
     uint32_t read = 0, narrow = 0;

@@ -21,8 +21,8 @@ enum {
     BACKGROUND_SAMPLE = 60, /* boxes drawn as background of a tree; with all it takes eight times as long for
                              * the same tree */
     BUDGET = 4, /* rules that a tree may grow to over those that it holds, before it is pruned */
-    HOPELESS = 8, /* what an assembly has over the budget when it is given up: none that was over it by more than
-                   * 5.4 with the least size penalty has ever fitted with a larger one */
+    HOPELESS = 8, /* how many times the budget an assembly has when it is given up: of some 9,000, none that
+                   * had 5.4 times with the least size penalty fitted with a larger one */
     REFINED = 3 /* halvings between a size penalty that is too small for the budget and its double */
 };
 
