@@ -234,6 +234,84 @@ def workloads(size: int) -> str:
     return table([*rules, *of_chains], chains=chains)
 
 
+def customers(size: int) -> str:
+    """Two rules for each customer enter a chain of its own, by source and by destination."""
+    rules = []
+    names = [f"c{number}" for number in range(size // 4)]
+    for number, name in enumerate(names):
+        host = f"100.64.{number // 256}.{number % 256}"
+        rules += [f"FORWARD -s {host} -i eth1 -j {name}", f"FORWARD -d {host} -o eth1 -j {name}"]
+        rules += [f"{name} -p tcp -m tcp --dport 25 -j DROP", f"{name} -j ACCEPT"]
+    return table(rules, chains=names)
+
+
+def accounts(size: int) -> str:
+    """As `customers`; the chains count, and return."""
+    counted = customers(size).replace("-p tcp -m tcp --dport 25 -j DROP", "-p tcp -j RETURN")
+    return counted.replace("-j ACCEPT", "-j RETURN")
+
+
+def negated(size: int) -> str:
+    """Networks that interfaces may not have; then rules that leave out networks, interfaces, protocols."""
+    random, count = Random(size), size // 3
+    rules = [
+        "FORWARD -j spoofed",
+        *(
+            f"spoofed ! -s 10.{number // 256}.{number % 256}.0/24 -i vlan{number} -j DROP"
+            for number in range(count)
+        ),
+    ]
+    for _ in range(count):
+        host = f"10.9.{random.randrange(256)}.{random.randrange(256)}"
+        rules.append(f"FORWARD ! {source(random)} -d {host} {service(random)} -j DROP")
+    for number in range(count):
+        host = f"10.8.{number // 256}.{number % 256}"
+        rules.append(f"FORWARD -d {host} ! -i vlan{number} ! -p icmp -j REJECT")
+    return table(rules, chains=["spoofed"])
+
+
+def ports(size: int) -> str:
+    """Rules of single ports: for a network, at some hours, or with a memory of their own."""
+
+    def rule(number: int, random: Random) -> str:
+        port = random.randrange(1, 65536)
+        of_port = f"-p tcp -m tcp --dport {port}"
+        return random.choice(
+            (
+                f"{source(random)} {of_port} -j ACCEPT",
+                f"{of_port} -m time --timestart 08:00 --timestop {random.randrange(13, 23)}:00 -j ACCEPT",
+                f"{of_port} -m connlimit --connlimit-above {random.randrange(5, 60)} -j REJECT",
+                f"{of_port} -m limit --limit 100/sec -j ACCEPT",
+                f"{of_port} -j DROP",
+                f"-p udp -m udp --dport {port} -m hashlimit --hashlimit-above 50/sec --hashlimit-mode srcip "
+                f"--hashlimit-name h{number} -j DROP",
+            )
+        )
+
+    return _flat(size, rule)
+
+
+def aliases(size: int) -> str:
+    """Rules whose aliases, of networks and of ports, are written out, as pfSense has them; some log."""
+    random = Random(size)
+    networks = [[source(random)[3:] for _ in range(random.randrange(2, 40))] for _ in range(12)]
+    services = [sorted(random.sample(range(1, 65536), random.randrange(1, 12))) for _ in range(10)]
+    rules: list[str] = []
+    while len(rules) < size:
+        way = f"FORWARD -i igb{random.randrange(4)}.{random.randrange(1, 9)}"
+        one, other, wanted = random.choice(networks), random.choice(networks), random.choice(services)
+        action = random.choice(("ACCEPT", "DROP", "REJECT"))
+        if random.random() < 0.5:
+            kind = f"-p {random.choice(('tcp', 'udp'))} -m multiport --dports {','.join(map(str, wanted))}"
+            rules += [f"{way} -s {net} -d {random.choice(other)} {kind} -j {action}" for net in one]
+        else:
+            kind = f"-p tcp -m tcp --dport {random.choice(wanted)} -m conntrack --ctstate NEW"
+            rules += [f"{way} -d {net} {kind} -j {action}" for net in other]
+        if random.random() < 0.1:
+            rules.append(f'{way} -m limit --limit 5/sec -j LOG --log-prefix "{len(rules)} "')
+    return table(rules[:size])
+
+
 FIREWALL_AXES: dict[str, Callable[[int], str]] = {
     "tables": tables,
     "ipv6": ipv6,
@@ -247,4 +325,9 @@ FIREWALL_AXES: dict[str, Callable[[int], str]] = {
     "decorated": decorated,
     "guests": guests,
     "workloads": workloads,
+    "customers": customers,
+    "accounts": accounts,
+    "negated": negated,
+    "ports": ports,
+    "aliases": aliases,
 }

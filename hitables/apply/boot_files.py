@@ -123,15 +123,11 @@ def keep_for_boot(
     set_settings(folder, settings)
     if settings.access is None:
         return None
-    return _write_generation(folder, settings, every, earlier or {}, given_up)
+    return _write_generation(folder, settings, every, earlier or {})
 
 
 def _write_generation(
-    folder: Path,
-    settings: Settings,
-    rules: Mapping[Family, BootRules],
-    earlier: Mapping[Family, Tables],
-    given_up: Collection[tuple[Family, str]],
+    folder: Path, settings: Settings, rules: Mapping[Family, BootRules], earlier: Mapping[Family, Tables]
 ) -> Written:
     assert settings.access is not None
     contents: dict[str, str] = {}
@@ -139,13 +135,7 @@ def _write_generation(
         steps = {
             "compiled": texts.write(of_family.compiled),
             "source": texts.write(of_family.source),
-            "last": _last(
-                folder,
-                texts.write(of_family.compiled),
-                earlier.get(family, {}),
-                family,
-                {table for each, table in given_up if each is family},
-            ),
+            "last": _last(folder, family, of_family.compiled, earlier.get(family, {})),
         }
         contents |= {f"{step}{int(family)}": text for step, text in steps.items() if text}
     by_family = {family: [contents.get(f"{step}{int(family)}", "") for step in STEPS] for family in rules}
@@ -168,11 +158,15 @@ def _heads(text: str) -> list[str]:
     return [line for line in text.split("\n") if line.startswith("*")]
 
 
-def _last(folder: Path, compiled: str, earlier: Tables, family: Family, given_up: Collection[str]) -> str:
-    """The rules that were confirmed before: those of the generation before if they differ, else its own."""
+def _last(folder: Path, family: Family, compiled: Tables, earlier: Tables) -> str:
+    """The rules that were confirmed before: those of the generation before if they differ, else its own.
+
+    Of the tables of *compiled* alone: others were given up.
+    """
+    present = texts.write(compiled)
     for tables in (_step(folder, f"compiled{int(family)}"), _step(folder, f"last{int(family)}"), earlier):
-        text = texts.write({name: chains for name, chains in tables.items() if name not in given_up})
-        if text and text != compiled:
+        text = texts.write({name: chains for name, chains in tables.items() if name in compiled})
+        if text and text != present:
             return text
     return ""
 

@@ -21,7 +21,7 @@ from .boot_files import Written, forget_boot, keep_for_boot, set_settings, setti
 from .boot_script import Access
 from .boot_texts import stays_empty
 from .guard import SYSTEMD
-from .in_force import for_boot, in_force, places
+from .in_force import for_boot, in_force
 from .kernel import Kernel
 from .lockout import ssh_connection
 from .neighbours import appenders, flushers
@@ -144,16 +144,16 @@ def ssh_ports() -> tuple[int, ...]:
 
 
 def _earlier(store: Store, state: State) -> dict[Family, Tables]:
-    """For each family the last other rules that were confirmed, of the tables in force."""
+    """For each family the last other rules that were confirmed, of the tables that are in force now."""
     earlier: dict[Family, Tables] = {}
-    present = in_force(store, state.confirmed)
-    held, now = places(present.record), for_boot(present, with_source=False)
+    now = for_boot(in_force(store, state.confirmed), with_source=False)
     for number in sorted(store.numbers(), reverse=True):
         if number < state.confirmed and state.status.get(number) == CONFIRMED:
             with contextlib.suppress(HitablesError):  # some of its tables are not kept any more
                 for family, rules in for_boot(in_force(store, number), with_source=False).items():
-                    kept = {name: each for name, each in rules.compiled.items() if (family, name) in held}
-                    if family in now and kept != now[family].compiled:
+                    held = now[family].compiled if family in now else {}
+                    kept = {name: each for name, each in rules.compiled.items() if name in held}
+                    if kept and kept != held:
                         earlier.setdefault(family, kept)
     return earlier
 

@@ -253,7 +253,7 @@ class Storm(Closable[Database]):
     ) -> StormRun:
         """Send *headers* [packets][dims] through the pipeline, *rate* of them a second; 0: all at once.
 
-        The run takes as long as the packets take to arrive, be it years; an interrupt ends it.
+        A run lasts until the last packet has arrived at that rate; an interrupt ends it.
         fault  for tests: the thread of that kind and number fails at that turn
         DatabaseError when a thread fails; then nothing is running any more.
         """

@@ -66,12 +66,8 @@ class CountingChains:
             return None
         found: bool | None = False
         if name in self._table and self._table[name].policy is None:
-            found = True
-            for rule in self._table[name].rules:
-                each = self._counts(rule, depth)
-                if not each:
-                    found = each
-                    break
+            answers = (self._counts(rule, depth) for rule in self._table[name].rules)
+            found = next((answer for answer in answers if not answer), True)
         if found is not None:
             self._known[name] = found
         return found

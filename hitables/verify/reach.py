@@ -213,7 +213,8 @@ def _comparisons(
             replace(program, tables=tuple(after)),
             replace(question, chains=chains, timeout=left),
         ):
-            # Their first rules decide the others; cut by later rules first, these would be very many regions.
+            # The first rules of both decide the packets outside of the box; without this the engine may cut
+            # these packets by the rules behind, into very many regions.
             comparison.tables.within = box
             yield comparison
 
