@@ -22,7 +22,7 @@ from hitables.analyse.rule_boxes import as_boxes
 from hitables.analyse.weights import Weights
 from hitables.compiler.hot import HotRules, HotSearch
 from hitables.compiler.hot_costs import HotCosts
-from hitables.compiler.tables import TableCompiler
+from hitables.compiler.segments import SegmentGrower
 from hitables.costs import default
 from hitables.emit.chain_writer import WrittenChains
 from hitables.errors import HitablesError
@@ -85,21 +85,20 @@ def _chosen(
     table = hide_foreign(state.master.table(table_name), state.settings)
     rules = table[chain].rules[: layout.sections[0].size]
     options = replace(state.settings.options(table_name, [chain]), hot=most)
-    program = Program(state.master.family, (table,), state.master.name)
-    compiler = TableCompiler(program, table, options, frozenset(), lambda count: None, False)
-    reader = compiler.box_reader()
-    boxes = as_boxes(reader.read(rules, compiler.writes), program.family)
-    boxes.reorder[:] = reorderability(rules, compiler.writes, reader)
+    grower = SegmentGrower(table, state.master.family, options)
+    reader = grower.box_reader()
+    boxes = as_boxes(reader.read(rules, grower.writes), state.master.family)
+    boxes.reorder[:] = reorderability(rules, grower.writes, reader)
     loaded = state.loaded.table(table_name)
     hot_rows = {row for row, _ in _entries_of(state, chain_id).hot_rules()}
     own = tuple(rule for row, rule in enumerate(loaded[chain].rules) if row not in hot_rows)
     fixed = 1 if begins_section(rules[0]) else 0
     costs = HotCosts(
         hide_foreign(loaded, state.settings), chain, WrittenChains(own, []), fixed, default(), state.backends,
-        program.family,
+        state.master.family,
     )  # fmt: skip
     counts = weights.counts[chain_id][: len(rules)]
-    search = HotSearch(weights.packets.get(chain_id), counts, options, compiler.trees.each_backend)
+    search = HotSearch(weights.packets.get(chain_id), counts, options, grower.trees.each_backend)
     return search.best_before(rules, boxes, costs)
 
 

@@ -1,6 +1,6 @@
 """A chain on its way to be printed: its list, its segments with what they cost, and the plan of the whole.
 
-Caller: tables.py.
+Callers: tables.py, list_planner.py, segments.py.
 """
 
 from __future__ import annotations

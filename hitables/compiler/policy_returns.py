@@ -9,7 +9,7 @@ A policy that is changed later, in the kernel alone, would not reach what is pri
 are known to work on the rule set (--leave) RETURN stays, as it does for updates (as_written), which may
 change the policy.
 
-Caller: tables.py.
+Caller: list_planner.py.
 """
 
 from __future__ import annotations

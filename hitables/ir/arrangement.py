@@ -5,7 +5,7 @@ Rules of one action are read in groups (commuting.py); rules of several kinds by
 connections read stand alone (established.py).  The arrangement follows from the list
 and its table alone, so that a proof finds it again.
 
-Callers: compiler/tables.py, verify/called_parts.py.
+Callers: compiler/list_planner.py, verify/called_parts.py.
 """
 
 from __future__ import annotations

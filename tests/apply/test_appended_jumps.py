@@ -18,7 +18,7 @@ import hitables
 from hitables.apply.drift import cut_off_jumps
 from hitables.apply.store import Half
 from hitables.apply.texts import parse
-from hitables.compiler import tables
+from hitables.compiler.list_planner import ListPlanner
 from hitables.compiler.options import Options
 from hitables.compiler.pipeline import compile_text
 from hitables.ir.packet import Backend
@@ -145,7 +145,7 @@ def test_the_proof_knows_of_jumps_that_will_be_appended(backend: str, equivalenc
 
 @pytest.mark.injects_fault
 def test_a_tree_that_keeps_packets_from_appended_jumps_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables.TableCompiler, "is_open", lambda *chain: False)
+    monkeypatch.setattr(ListPlanner, "is_open", lambda *chain: False)
     output = compile_text(NAT, Options(leave=("DOCKER",)))
     assert [fault.chain for fault in output.faults] == ["OUTPUT"]
     assert "the rules of chain DOCKER" in output.faults[0].detail

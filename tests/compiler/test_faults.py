@@ -23,11 +23,11 @@ from hitables.analyse.boxes import Boxes
 from hitables.build.tree import NodeKind, Step, Tree
 from hitables.cli.main import main
 from hitables.compiler import compile as compiling
-from hitables.compiler import pipeline, run_trees, tables
+from hitables.compiler import pipeline, run_trees, segments
 from hitables.compiler.options import Options
 from hitables.compiler.pipeline import compile_text
 from hitables.compiler.run_trees import TOO_LARGE
-from hitables.compiler.tables import TableCompiler
+from hitables.compiler.segments import SegmentGrower
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.kernel.load_save import load, save
@@ -408,8 +408,8 @@ def test_a_rule_that_drops_broken_packets_precedes_rules_of_other_groups() -> No
 
 def without_care(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trees that are grown with care are as those that are grown without."""
-    monkeypatch.setattr(TableCompiler, "keep_drops", lambda *of: None)
-    monkeypatch.setattr(tables, "short_dropped", lambda rules: frozenset())
+    monkeypatch.setattr(SegmentGrower, "keep_drops", lambda *of: None)
+    monkeypatch.setattr(segments, "short_dropped", lambda rules: frozenset())
 
 
 def test_a_tree_that_lacks_a_rule_which_drops_broken_packets_is_grown_with_care(

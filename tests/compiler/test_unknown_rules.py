@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 import hitables
-from hitables.compiler.tables import REWRITTEN
+from hitables.compiler.segments import REWRITTEN
 
 pytestmark = pytest.mark.engine
 
