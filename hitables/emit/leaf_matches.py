@@ -22,6 +22,8 @@ Known = tuple[tuple[int, int] | None, ...]
 _FREE_OF_PROTOCOL = frozenset(
     {"addrtype", "comment", "conntrack", "iprange", "limit", "mac", "mark", "pkttype", "recent", "state"}
 )
+# Targets that load without -p; REJECT does, unless it answers with a reset.
+_LOADING_ALONE = frozenset({"ACCEPT", "DROP", "LOG", "NFLOG", "MARK", "CONNMARK"})
 
 
 class Forms:
@@ -104,4 +106,6 @@ def without(
 
 def _loads_without_protocol(target: Target | None) -> bool:
     """Whether the target loads without -p; some extensions do not (REJECT with a reset, DNAT to a port)."""
-    return target is None or target.kind is not Kind.VERDICT or target.name in ("ACCEPT", "DROP", "LOG")
+    if target is None or target.kind is not Kind.VERDICT or target.name in _LOADING_ALONE:
+        return True
+    return target.name == "REJECT" and "tcp-reset" not in target.key

@@ -388,11 +388,15 @@ def _calls_before(layout: Layout, latest: Ints) -> dict[int, Call]:
             of_rule = found.setdefault(int(copies.of[at + 1]), {})
             of_rule[int(region.entered[at])] = region.match_count(at)
     call_before: dict[int, Call] = {}
+    rules = layout.rules
+    repeated = {rules.match_keys[at] for at in np.flatnonzero(~rules.live).tolist()}
     for first, candidates in found.items():
         for rule in copies.equal.get(first, [first]):
             # Of equal rules, each is behind the version that has most of the rules before it.
-            fitting = [chain for chain in candidates if latest[chain] < rule] or list(candidates)
-            chain = max(fitting, key=lambda chain: int(latest[chain]))
+            fitting = [chain for chain in candidates if latest[chain] < rule]
+            if not fitting and rules.match_keys[rule] in repeated:
+                continue  # the form is that of a rule behind it, which decides none of the packets
+            chain = max(fitting or candidates, key=lambda chain: int(latest[chain]))
             call_before[rule] = Call(chain, candidates[chain])
     return call_before
 

@@ -209,6 +209,12 @@ class Region:
     def rules_of(self, chain: int) -> range:
         return range(int(self.start[chain]), int(self.start[chain + 1]))
 
+    def matches(self, rule: int) -> set[int]:
+        """The numbers of the rule's matches."""
+        number = self.rules[rule]
+        rule_start = self.tables.rule_start
+        return set(self.tables.encoding.rule_match[rule_start[number] : rule_start[number + 1]].tolist())
+
     def match_count(self, rule: int) -> int:
         number = self.rules[rule]
         return int(self.tables.rule_start[number + 1] - self.tables.rule_start[number])
@@ -315,16 +321,20 @@ def _listed(
 ) -> dict[int, list[int]]:
     """Find the rules that go (`-g`) to a chain of copies which ends in their own target; change *of*.
 
+    The target may have some of their matches: some do not load without `-p`.
+
     A chain behind a test may look so by chance.  Then the rule has copies elsewhere.
     """
     final = {rules.match_keys[at]: at for at in np.flatnonzero(rules.live & rules.final).tolist()}
     last = region.start[1:] - 1
-    ends = (np.diff(region.start) > 0) & region.matchless[np.maximum(last, 0)]
-    gotos = (region.kind == Action.GOTO) & (region.entered >= 0) & ~region.matchless & ends[region.entered]
+    filled = np.diff(region.start) > 0
+    gotos = (region.kind == Action.GOTO) & (region.entered >= 0) & ~region.matchless & filled[region.entered]
     found: list[tuple[int, int, int, list[int]]] = []
     for at in np.flatnonzero(gotos).tolist():
         rule, chain = final.get(match_keys[at], -1), int(region.entered[at])
         if rule < 0 or target_keys[last[chain]] != rules.target_keys[rule]:
+            continue
+        if not region.matchless[last[chain]] and not region.matches(last[chain]) <= region.matches(at):
             continue
         # Of rules with the same matches, the first decides.
         firsts: dict[bytes, int] = {}

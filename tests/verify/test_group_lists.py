@@ -440,6 +440,49 @@ def test_a_rule_behind_listed_ones_may_be_listed_itself(monkeypatch: pytest.Monk
     assert not proved_by_lists(LISTED, out_of_order, monkeypatch)
 
 
+def test_the_target_behind_listed_rules_may_need_a_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
+    reset = "-p tcp -j REJECT --reject-with tcp-reset"
+    before = LISTED.replace("-A FORWARD -d 10.0.0.2/32 -j ACCEPT", f"-A FORWARD -d 10.0.0.2/32 {reset}")
+    after = LISTED_FIRST.replace("-d 10.0.0.2/32 -g l0", "-d 10.0.0.2/32 -p tcp -g l0")
+    after = after.replace("-A l0 -j ACCEPT", f"-A l0 {reset}")
+    assert proved_by_lists(before, after, monkeypatch) is True
+    assert not proved_by_lists(before, after.replace(f"l0 {reset}", "l0 -p tcp -j REJECT"), monkeypatch)
+
+
+REPEATED = """\
+*filter
+:FORWARD DROP [0:0]
+-A FORWARD -s 10.0.0.1/32 -j DROP
+-A FORWARD -d 10.0.0.2/32 -j ACCEPT
+-A FORWARD -s 10.0.0.3/32 -j DROP
+-A FORWARD -s 10.0.0.1/32 -j DROP
+COMMIT
+"""
+REPEATED_IN_ITS_LEAF = """\
+*filter
+:FORWARD DROP [0:0]
+:t0 - [0:0]
+:t1 - [0:0]
+:v1 - [0:0]
+-A FORWARD -j t0
+-A FORWARD -j t1
+-A t0 -s 10.0.0.1/32 -j DROP
+-A t0 -s 10.0.0.3/32 -j v1
+-A t0 -s 10.0.0.3/32 -j DROP
+-A t0 -s 10.0.0.1/32 -j v1
+-A t0 -s 10.0.0.1/32 -j DROP
+-A v1 -d 10.0.0.2/32 -j ACCEPT
+-A t1 -d 10.0.0.2/32 -j ACCEPT
+COMMIT
+"""
+
+
+def test_a_repeated_rule_may_keep_the_form_of_its_own_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert proved_by_lists(REPEATED, REPEATED_IN_ITS_LEAF, monkeypatch) is True
+    lacks_the_first = REPEATED_IN_ITS_LEAF.replace("-A t0 -s 10.0.0.1/32 -j DROP\n", "", 1)
+    assert not proved_by_lists(REPEATED, lacks_the_first, monkeypatch)
+
+
 def test_a_rule_that_is_never_reached_is_kept_with_its_form(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its form decides all packets, so what is printed cannot be compared without it."""
     before = BEFORE.replace("COMMIT", "-A FORWARD -j ACCEPT\n-A FORWARD -j LOG\nCOMMIT")
