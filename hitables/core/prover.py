@@ -310,6 +310,13 @@ class Prover:
         """Alter a rule, in both programs, for the runs that follow; *touched*: the chains that reach it."""
         return Status(lib.prover_alter(self._handle, *rules, alteration, *sized("uint32_t", touched)))
 
+    def behind(self, returns: int, chains: array[int]) -> Status:
+        """For the runs that follow: what leaves a list by the verdict *returns* goes on in these chains.
+
+        chain, verdict at its end, ...; not while a rule is marked.
+        """
+        return Status(lib.prover_behind(self._handle, returns, *sized("uint32_t", chains)))
+
     def restore(self) -> None:
         """Undo the alterations that are not for good."""
         lib.prover_restore(self._handle)

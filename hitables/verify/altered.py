@@ -4,10 +4,11 @@ Idea: the table stands twice in a prover, for each class of packets; a rule is m
 one or both of them.  Cheap runs come before the long one:
 - on a packet that showed a difference for this rule, or for another one, changed so that this one matches it:
   packets come to most rules of a chain in the same way;
-- on one packet, drawn at random;
-- on all packets, without a cut of the region;
+- on packets that are drawn at random;
 - on the rule's chain by itself, for a chain that does the same whatever enters it does so on each way to it;
-- on a packet for which the chain by itself differs.
+- on a packet for which the chain by itself differs;
+- on all packets, up to a bound.
+Of the last ones those come first that decided most in the class, of late.
 
 Invariant: exact, as the prover is.
 
@@ -19,8 +20,10 @@ Users: lint.py.
 
 from __future__ import annotations
 
+import functools
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from random import Random
@@ -43,9 +46,9 @@ from .region_words import Point, RegionWords, words_of
 
 ENDS = (Field.SRC, Field.DST, Field.SPORT, Field.DPORT)  # by which one rule often keeps packets from another
 FEW = 256  # rules: in a table of fewer the whole set of packets is compared at once
-FEW_POINTS = 4  # packets that are tried before a run that cuts
-NO_ITEMS, MOST_UNCUT = 1, 20  # of a run that ends at its first cut; the failures of such runs that are borne
-FEW_ITEMS, MOST_POINTS = 20_000, 8  # of runs before the long one; packets tried where these do not suffice
+FEW_POINTS = 8  # packets tried first, while these help
+FEW_ITEMS, MORE_POINTS = 20_000, 4  # of runs before the long one; packets tried where these do not suffice
+MOST_UNDECIDED, PAYS_FOR = 20, 3  # tries of one kind that may decide nothing before others come first
 MOST_SHOWN = 4  # packets of a chain that showed a difference: rules of tcp and of udp often alternate
 
 
@@ -103,6 +106,25 @@ class _Shown(NamedTuple):
     packet: Point
 
 
+class _Luck:
+    """Whether tries of some kind decide enough, of late: one pays for PAYS_FOR others."""
+
+    def __init__(self) -> None:
+        self._bearable = MOST_UNDECIDED
+
+    @property
+    def is_good(self) -> bool:
+        return self._bearable > 0
+
+    def note(self, decided: bool) -> None:
+        bearable = self._bearable + (PAYS_FOR if decided else -1)
+        self._bearable = min(max(bearable, -MOST_UNDECIDED), MOST_UNDECIDED)
+
+
+# What a class shows on its ways, all of one, once a rule is altered; None: not known.
+_Try = Callable[[RuleAt, Alteration, Sequence[_Way], MatchBox], bool | None]
+
+
 def _without_ends(packet: Point) -> Point:
     return {dim: value for dim, value in packet.items() if dim not in ENDS}
 
@@ -137,7 +159,7 @@ class AlteredTable:
         self.chain_numbers = {chain.name: encoding.chain(0, chain.name) for chain in table.chains}
         self.is_small = self.rule_count < FEW
         self._random = Random(0)
-        self._uncut = MOST_UNCUT  # above 0 while runs that cut nothing decide more often than not
+        self._lucks: defaultdict[tuple[ClassProver, Alteration, str], _Luck] = defaultdict(_Luck)
         self._touched: tuple[str, array[int]] = "", array("I")
         # Whole packets that showed a difference: by rule; by chain, those that helped last first; the last.
         self._shown_of_rule: dict[int, _Shown] = {}
@@ -225,34 +247,18 @@ class AlteredTable:
         *ways*: gets the provers in which it was altered.
         """
         touched = self._reaching(at.chain.name)
+        undecided: dict[ClassProver, list[_Way]] = {}
         for each in group:
             own = list(self._ways(each, at.chain, box))
             if not own:
                 continue
             check(each.prover.alter(self._both(at), alteration, touched))
             ways[each] = own
-            tried = () if self.is_small else own
-            if any(self._some_point_differs(at, way) for way in tried):
+            decided = None if self.is_small else self._shortly_differs(at, alteration, own, box)
+            if decided:
                 return each.packets
-        undecided = dict(ways)
-        for each, own in ways.items() if not self.is_small and at.chain.policy is None else ():
-            # Where earlier rules decide all packets of the rule, nothing is cut to see it.
-            if self._uncut < 0:
-                break
-            statuses = [self._bounded(way, NO_ITEMS) for way in own]
-            if Status.DIFFER in statuses:
-                return each.packets
-            if all(status == Status.EQUAL for status in statuses):
-                del undecided[each]
-            self._uncut = min(self._uncut + (1 if each not in undecided else -1), MOST_UNCUT)
-        for each, own in list(undecided.items()) if not self.is_small and at.chain.policy is None else ():
-            status = self._in_chain(own, at.chain, box)
-            if status == Status.EQUAL:
-                del undecided[each]
-            elif status == Status.DIFFER:
-                differing = next(each.prover.mismatches()).as_entered
-                if any(self._point_differs(at, way, way.region.one_in(differing)) for way in own):
-                    return each.packets
+            if decided is None:
+                undecided[each] = own
         return next(
             (
                 each.packets
@@ -268,7 +274,56 @@ class AlteredTable:
             if region is not None:
                 yield _Way(each, root, region)
 
-    def _in_chain(self, ways: Sequence[_Way], chain: Chain, box: MatchBox) -> Status:
+    def _shortly_differs(
+        self, at: RuleAt, alteration: Alteration, ways: Sequence[_Way], box: MatchBox
+    ) -> bool | None:
+        """Whether a class differs on these ways, all of one; None: it was not found out shortly."""
+        tries: list[_Try] = [self._points_differ, self._chain_differs, self._short_runs_differ]
+        lucks = {each: self._lucks[ways[0].each, alteration, each.__name__] for each in tries}
+        decided: bool | None = None
+        for each in sorted(tries, key=lambda each: not lucks[each].is_good):
+            decided = each(at, alteration, ways, box)
+            if each != self._points_differ:
+                lucks[each].note(decided is not None)
+            if decided is not None:
+                break
+        lucks[self._points_differ].note(decided is True)
+        return decided
+
+    def _points_differ(
+        self, at: RuleAt, alteration: Alteration, ways: Sequence[_Way], box: MatchBox
+    ) -> bool | None:
+        """What a few packets tell, drawn at random."""
+        luck = self._lucks[ways[0].each, alteration, "_points_differ"]
+        tried = [*ways] * (FEW_POINTS if luck.is_good else 1)
+        return True if any(self._some_point_differs(at, way) for way in tried) else None
+
+    def _short_runs_differ(
+        self, at: RuleAt, alteration: Alteration, ways: Sequence[_Way], box: MatchBox
+    ) -> bool | None:
+        """What runs tell that end where lists of more than FEW_ITEMS have to be cut."""
+        ways[0].each.prover.bound_items(FEW_ITEMS)
+        statuses = {self._whole(at, way) for way in ways}
+        ways[0].each.prover.bound_items(0)
+        if Status.DIFFER in statuses:
+            return True
+        return False if statuses == {Status.EQUAL} else None
+
+    def _chain_differs(
+        self, at: RuleAt, alteration: Alteration, ways: Sequence[_Way], box: MatchBox
+    ) -> bool | None:
+        """What the altered user chain tells by itself."""
+        if at.chain.policy is not None:
+            return None
+        status = self._in_chain(ways, at.chain, alteration, box)
+        if status == Status.DIFFER:
+            differing = next(ways[0].each.prover.mismatches()).as_entered
+            points = (way.region.one_in(differing) for way in ways)
+            if any(map(functools.partial(self._point_differs, at), ways, points)):
+                return True
+        return False if status == Status.EQUAL else None
+
+    def _in_chain(self, ways: Sequence[_Way], chain: Chain, alteration: Alteration, box: MatchBox) -> Status:
         """Compare the altered user chain by itself, in a short run, for all packets that may enter it.
 
         Not only for those of a built-in chain: a rule on the way may have changed what these have in common.
@@ -276,38 +331,34 @@ class AlteredTable:
         each = ways[0].each
         region = each.inside(box, "")
         assert region is not None, "packets enter it on some way"
+        behind = array("I")
+        for way in ways if alteration is Alteration.LEAVE_OUT else ():
+            policy = each.encoding.end(self._table[way.root].policy)
+            behind.extend((self.chain_numbers[way.root], policy))
+        returns = each.encoding.end(None)
+        check(each.prover.behind(returns, behind))
         each.prover.bound_items(FEW_ITEMS)
         status = self._run(each, chain.name, region.all())
         each.prover.bound_items(0)
+        check(each.prover.behind(returns, array("I")))
         return status
 
-    def _bounded(self, way: _Way, items: int) -> Status:
-        """Compare the packets of a way; TOO_DEEP if lists of more items than this have to be cut for it."""
-        way.each.prover.bound_items(items)
+    def _whole(self, at: RuleAt, way: _Way) -> Status:
+        """Compare the packets of a way."""
         status = self._run(way.each, way.root, way.region.all())
-        way.each.prover.bound_items(0)
-        return status
-
-    def _way_differs(self, at: RuleAt, way: _Way) -> bool:
-        words = way.region.all()
-        status = Status.TOO_DEEP
-        if not self.is_small:
-            if any(self._some_point_differs(at, way) for _ in range(FEW_POINTS)):
-                return True
-            status = self._bounded(way, FEW_ITEMS)
-            tried = 1 + FEW_POINTS
-            while status == Status.TOO_DEEP and tried < MOST_POINTS:
-                if self._some_point_differs(at, way):
-                    return True
-                tried += 1
-        if status == Status.TOO_DEEP:
-            status = self._run(way.each, way.root, words)
-        check(status)
         if status == Status.DIFFER and not self.is_small:
             packet = way.region.one_in(next(way.each.prover.mismatches()).as_entered)
             if packet is not None:
                 shown = _Shown(way.each, way.root, packet)
                 self._note(at, shown, shown)
+        return status
+
+    def _way_differs(self, at: RuleAt, way: _Way) -> bool:
+        tried = range(0 if self.is_small else MORE_POINTS)
+        if any(self._some_point_differs(at, way) for _ in tried):
+            return True
+        status = self._whole(at, way)
+        check(status)
         return status == Status.DIFFER
 
     # ---- single packets ----

@@ -513,3 +513,29 @@ def test_chains_that_a_kept_chain_enters_are_kept(chains: str, kept: dict[str, s
 def test_each_rule_of_a_line_is_listed_once() -> None:
     text = "*filter\n:INPUT ACCEPT\n:E -\n-A INPUT -s 3.3.3.3,4.4.4.4 -j E\nCOMMIT\n"
     assert [flaw.line for flaw in hitables.lint(text).flaws] == [4, 4]
+
+
+def test_many_chains_that_all_packets_enter_are_looked_through_for_a_difference() -> None:
+    """More than the engine enters while it looks for packets that few rules decide."""
+    names = [f"c{at}" for at in range(20)]
+    rules = "".join(f"-A INPUT -j {name}\n" for name in names)
+    for at, name in enumerate(names):
+        hosts = (f"-s 10.{at}.{host}.0/24 -p tcp --dport {host}" for host in range(1, 16))
+        rules += "".join(f"-A {name} {host} -j ACCEPT\n" for host in hosts)
+    assert flaws(rules, chains="".join(f":{name} - [0:0]\n" for name in names)) == []
+
+
+def test_an_accept_is_needed_where_a_later_rule_drops_some_of_its_packets() -> None:
+    """All other packets are accepted, however they go on behind the chain."""
+    chains = "".join(f":c{at} - [0:0]\n" for at in range(70))
+    rules = ""
+    for at in range(70):
+        rules += f"-A FORWARD -s 10.0.0.{at} -j c{at}\n-A FORWARD -d 10.0.0.{at} -j c{at}\n"
+        rules += f"-A c{at} -p udp --dport {at + 1} -j ACCEPT\n-A c{at} -p tcp -j ACCEPT\n"
+    rules += "-A FORWARD -p udp --dport 8 -j DROP\n"
+    needless = {flaw.line for flaw in flaws(rules, chains=chains)}
+    lines = f"*filter\n:INPUT\n:FORWARD\n:OUTPUT\n{chains}{rules}".splitlines()
+    kept = [
+        line for number, line in enumerate(lines, 1) if number not in needless and line.startswith("-A c")
+    ]
+    assert kept == ["-A c7 -p udp --dport 8 -j ACCEPT"]

@@ -12,7 +12,7 @@ import hitables
 from benchmarks.cliffs_firewalls import FIREWALL_AXES
 from benchmarks.cliffs_inputs import AXES
 from hitables.core import prover
-from hitables.core.prover import Prover, Status
+from hitables.core.prover import Prover, Run, Status
 from hitables.ir.fields import Field
 from hitables.ir.intervals import Values
 from hitables.ir.program import Program
@@ -88,6 +88,48 @@ def test_reach_cuts_by_no_rule_of_packets_that_were_not_asked_for() -> None:
     firewalls = (hitables.read(FIREWALL_AXES["customers"](size)) for size in (200, 800))
     few, many = (looked_at_by_reach(firewall, asked) for firewall in firewalls)
     assert many < few * 4**2.2
+
+
+def test_lint_of_customers_compares_no_pairs_of_them() -> None:
+    """A chain whose packets are all accepted, however they go on, tells by itself that its ACCEPT does nothing."""
+    few, many = (
+        looked_at_by_lint(hitables.read(FIREWALL_AXES["customers"](size)), "filter") for size in (400, 1600)
+    )
+    assert many < few * 4**2
+
+
+def test_lint_cuts_by_the_rules_that_decide_most() -> None:
+    """Else it would go through all rules of single hosts before the two that hide the last rule."""
+
+    def looked_at(size: int) -> int:
+        hosts = [
+            f"-d 10.1.{at // 256}.{at % 256}/32 -p tcp -m tcp --dport {at + 1} -j DROP" for at in range(size)
+        ]
+        halves = [f"-s {half}/1 -j DROP" for half in ("0.0.0.0", "128.0.0.0")]
+        rules = "".join(f"-A FORWARD {rule}\n" for rule in (*hosts, *halves, "-p tcp -j REJECT"))
+        program = hitables.read(f"*filter\n:FORWARD ACCEPT [0:0]\n{rules}COMMIT\n")
+        assert [flaw.line for flaw in hitables.lint(program).flaws if flaw.kind == "never-matches"] == [
+            size + 5
+        ]
+        return looked_at_by_lint(program, "filter")
+
+    few, many = looked_at(400), looked_at(1600)
+    assert many < few * 4**MOST
+
+
+def test_lint_of_rules_that_change_nothing_tries_few_packets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many rules of single ports accept what is accepted anyway: one run for each class shows it."""
+    runs = 0
+    original = Prover.run
+
+    def counted(self: Prover, run: Run, *, strict: bool = False, short: bool = False) -> Status:
+        nonlocal runs
+        runs += 1
+        return original(self, run, strict=strict, short=short)
+
+    monkeypatch.setattr(Prover, "run", counted)
+    assert len(hitables.lint(FIREWALL_AXES["ports"](1500)).flaws) > 400
+    assert runs < 15 * 1500
 
 
 def test_lint_of_services_looks_at_the_ways_to_each_chain() -> None:

@@ -107,6 +107,12 @@ enum prove_status prover_alter(struct prover *prover, uint32_t rule_a, uint32_t 
  * that is written may have any value from then on: what is equal then is equal in truth. */
 void prover_follow(struct prover *prover, bool follow);
 
+/* For the runs that follow: packets that leave a list by the verdict *returns* come, in both programs, from
+ * these chains of the first program, and go on there: chain, verdict at its end, ... (*words* in all).  A
+ * rule may be left out or removed then, and none marked. */
+enum prove_status prover_behind(struct prover *prover, uint32_t returns, const uint32_t *chains,
+                                size_t words);
+
 /* Undo the last prover_alter. */
 void prover_restore(struct prover *prover);
 

@@ -123,13 +123,18 @@ static bool comes_to(struct residual *r, const struct residual_list *kept, const
     return same;
 }
 
-static bool covers(struct residual *r, const struct lemma *lemma, const struct residual_list *a,
-                   const struct residual_list *b)
+bool lemma_covers_region(const struct residual *r, const struct lemma *lemma)
 {
     for (uint32_t dim = 0; dim < r->in.dims; dim++)
         if (!within(r->region[dim], lemma->region[dim]))
             return false;
-    return comes_to(r, &lemma->a, a) && comes_to(r, &lemma->b, b);
+    return true;
+}
+
+static bool covers(struct residual *r, const struct lemma *lemma, const struct residual_list *a,
+                   const struct residual_list *b)
+{
+    return lemma_covers_region(r, lemma) && comes_to(r, &lemma->a, a) && comes_to(r, &lemma->b, b);
 }
 
 bool lemma_cache_has(struct residual *r, const struct lemma_cache *cache, const struct residual_list *a,

@@ -18,6 +18,8 @@ struct lemma_cache {
 /* A lemma of the two lists in the current region, yet to be proved.  NULL: too large, or no memory; then
  * the pair is proved again where it is met again.  Free it, or give it to the cache once it is proved. */
 struct lemma *lemma_copy(struct residual *r, const struct residual_list *a, const struct residual_list *b);
+/* Whether the current region lies in that of the lemma. */
+bool lemma_covers_region(const struct residual *r, const struct lemma *lemma);
 void lemma_free(struct residual *r, struct lemma *lemma);
 
 /* Keep a proved lemma (NULL: nothing) in place of the oldest; the cache frees it. */

@@ -406,12 +406,24 @@ static void compact(struct prover *p, struct residual_list *a, struct residual_l
     budget_give(r->budget, saved, size);
 }
 
+/* Whether the run is to find one difference of a rule from a program without it. */
+static bool may_aim(const struct prover *p)
+{
+    return p->same && p->most == 1 && !p->in_lemma;
+}
+
 static enum prove_status step(struct prover *p, struct residual_list *a, struct residual_list *b,
                               double *weight, int deep, bool *left)
 {
     struct mismatch x, y;
     *left = false;
-    if (residual_same(&p->r, a, b, &x, &y, may_pair, p)) {
+    if (deep == 0 && p->items >= p->next_aim && may_aim(p)) {
+        enum prove_status status = prover_aim(p, a, b, may_pair);
+        p->next_aim = 2 * p->items - p->began;
+        if (status != PROVE_EQUAL)
+            return status;
+    }
+    if (residual_same(&p->r, a, b, &x, &y, may_pair, p) || prover_gives_one(p, a, &x, b, &y)) {
         if (p->parted)
             return record(p, NONE, NONE, NONE, NONE);
         return note_pairs(p, a, b) ? PROVE_EQUAL : PROVE_PAIRS;
@@ -425,6 +437,8 @@ static enum prove_status step(struct prover *p, struct residual_list *a, struct 
     if (enter_chain(p, a, x.at, false) || enter_chain(p, b, y.at, false))
         return PROVE_EQUAL;
     uint32_t test = choose(p, a, b, &x, &y);
+    if (may_aim(p) && (test_at(p, a, &x) == NONE || test_at(p, b, &y) == NONE))
+        test = prover_widest(p, a, x.at, test);
     if (test != NONE) {
         enum prove_status status = cut(p, a, b, test, weight, deep, left);
         if (status == PROVE_EQUAL && *left && x.at == 0 && y.at == 0)
@@ -456,6 +470,8 @@ static enum prove_status step(struct prover *p, struct residual_list *a, struct 
             return status;
     }
     *left = false;
+    if (prover_returns_alike(p, a, b))
+        return PROVE_EQUAL;
     return record(p, rule_at(a, x.at), rule_at(b, y.at), verdict_at(p, a, x.at), verdict_at(p, b, y.at));
 }
 

@@ -41,6 +41,12 @@ struct prover {
     uint32_t parted_a, parted_b;
     uint64_t regions, steps, end, bound; /* end: the step at which to give up, 0: none */
     uint64_t items, items_end, items_bound; /* of lists that were cut; items_end: as end */
+    uint32_t *behind; /* [behind_n] chain, verdict at its end (prover_behind) */
+    size_t behind_n, behind_room;
+    uint32_t returns; /* the verdict at the end of a chain behind which these are */
+    struct lemma *behind_lemma; /* of a region in which behind_chain gives behind_verdict alone; NULL: none */
+    uint32_t behind_chain, behind_verdict;
+    uint64_t began, next_aim; /* items when the run began, and at which it aims next */
     double done, deadline, processor_deadline;
     volatile bool stopped;
     size_t class_top; /* top of the stack behind the sets of the class */
@@ -91,6 +97,24 @@ const uint32_t *prover_map_of(const struct prover *p, uint32_t effect, uint32_t 
  * was possible; *left: whether something is left of the lists then. */
 enum prove_status prover_part(struct prover *p, struct residual_list *a, struct residual_list *b,
                               double *weight, int deep, bool *went_on, bool *left);
+
+/* one_verdict.c: whether both lists give one verdict, and nothing else, from where they differ on. */
+bool prover_gives_one(const struct prover *p, const struct residual_list *a, const struct mismatch *x,
+                      const struct residual_list *b, const struct mismatch *y);
+
+/* Whether one list gives a verdict and the other comes to the end of its chain, behind which all is decided
+ * by this verdict (prover_behind). */
+bool prover_returns_alike(struct prover *p, const struct residual_list *a, const struct residual_list *b);
+
+/* aim.c */
+
+/* A test of the item before *at* that decides most of the region; *test*: none decides as much as it holds
+ * for, or it is NONE and none decides any. */
+uint32_t prover_widest(const struct prover *p, const struct residual_list *list, size_t at, uint32_t test);
+/* Look for a difference where few rules are before the places at which the lists differ: PROVE_DIFFER when
+ * there is one, PROVE_EQUAL when none was found. */
+enum prove_status prover_aim(struct prover *p, const struct residual_list *first,
+                             const struct residual_list *second, residual_paired *paired);
 
 /* prove.c: prove the lists equal in the current region, which is restored afterwards.  weight: the share
  * of the run's packets that the region counts for; deep: frames around this one. */

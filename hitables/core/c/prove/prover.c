@@ -20,6 +20,7 @@
 /* Steps of the proof of a chain by itself; and of one that enters chains which differ.  Such chains seldom
  * are equal, and where many enter one another, each would be read with all behind it. */
 enum { LEMMA_STEPS = 200000, LEMMA_STEPS_BEHIND = 50 };
+enum { FIRST_AIM = 2 }; /* cuts of both lists as they were at first */
 
 struct prover *prover_new(const struct prove_input *input, size_t memory)
 {
@@ -52,6 +53,8 @@ void prover_free(struct prover *p)
         budget_give(budget, p->log, p->log_room * sizeof *p->log);
         budget_give(budget, p->history, p->history_room * sizeof *p->history);
         budget_give(budget, p->outcomes, p->outcomes_room * sizeof *p->outcomes);
+        budget_give(budget, p->behind, p->behind_room * sizeof *p->behind);
+        lemma_free(&p->r, p->behind_lemma);
         budget_give(budget, p->made, p->made_room * sizeof *p->made);
         budget_give(budget, p->differences, p->differences_room * sizeof *p->differences);
     }
@@ -142,6 +145,8 @@ enum prove_status prover_enter(struct prover *p, const struct prove_class *class
                                size_t words)
 {
     residual_enter(&p->r, class);
+    lemma_free(&p->r, p->behind_lemma);
+    p->behind_lemma = NULL;
     p->r.top = 0;
     p->r.failed = false;
     for (uint32_t dim = 0; dim < p->r.in.dims; dim++)
@@ -360,6 +365,18 @@ void prover_restore(struct prover *p)
     memset(p->r.touched, 0, p->r.in.chains);
 }
 
+enum prove_status prover_behind(struct prover *p, uint32_t returns, const uint32_t *chains, size_t words)
+{
+    p->returns = returns;
+    p->behind_n = 0;
+    if (!prover_grow(p, (void **)&p->behind, &p->behind_room, words, sizeof *p->behind))
+        return PROVE_NO_MEMORY;
+    if (words)
+        memcpy(p->behind, chains, words * sizeof *chains);
+    p->behind_n = words / 2;
+    return PROVE_EQUAL;
+}
+
 size_t prover_front(struct prover *p, uint32_t chain, uint32_t rule, const uint32_t *sets, size_t words,
                     uint32_t *rules, size_t room)
 {
@@ -407,6 +424,8 @@ enum prove_status prover_run(struct prover *p, uint32_t a, uint32_t b, uint32_t 
         return PROVE_NO_MEMORY;
     p->end = p->bound ? p->steps + p->bound : 0;
     p->items_end = p->items_bound ? p->items + p->items_bound : 0;
+    p->began = p->items;
+    p->next_aim = p->items + FIRST_AIM * (uint64_t)(x.n + y.n);
     status = prove(p, x, y, 1, 0);
     p->end = p->items_end = 0;
     if (status == PROVE_DIFFER)
