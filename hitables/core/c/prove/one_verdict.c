@@ -105,7 +105,8 @@ static bool is_decided(const struct prover *p, const struct residual_list *list,
 bool prover_gives_one(const struct prover *p, const struct residual_list *a, const struct mismatch *x,
                       const struct residual_list *b, const struct mismatch *y)
 {
-    if (x->passed || y->passed)
+    /* Where all differences are told, they are told by the cuts that lead to them, of which none is left out. */
+    if (x->passed || y->passed || p->most > 1 || p->in_lemma)
         return false;
     struct verdict_search search = {.r = &p->r, .blocked = x->blocked};
     if (!is_decided(p, a, x->at, &search.verdict) && !is_decided(p, b, y->at, &search.verdict))
