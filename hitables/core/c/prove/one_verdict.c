@@ -105,7 +105,7 @@ static bool is_decided(const struct prover *p, const struct residual_list *list,
 bool prover_gives_one(const struct prover *p, const struct residual_list *a, const struct mismatch *x,
                       const struct residual_list *b, const struct mismatch *y)
 {
-    /* Where all differences are told, they are told by the cuts that lead to them, of which none is left out. */
+    /* Where all differences are told, the cuts that lead to them tell their regions: none is left out. */
     if (x->passed || y->passed || p->most > 1 || p->in_lemma)
         return false;
     struct verdict_search search = {.r = &p->r, .blocked = x->blocked};
@@ -114,8 +114,8 @@ bool prover_gives_one(const struct prover *p, const struct residual_list *a, con
     return list_gives(search, a, x->at) && list_gives(search, b, y->at);
 }
 
-/* Whether all packets of the region leave the chain by the verdict, from wherever they come; once known, this
- * holds for the class, as rules are only removed from it. */
+/* Whether all packets of the region leave the chain by the verdict, from wherever they come; once known,
+ * this holds for the class, as rules are only removed from it. */
 static bool all_gives(struct prover *p, uint32_t chain, uint32_t verdict)
 {
     struct residual *r = &p->r;
