@@ -8,7 +8,8 @@ that a table has no more keep their rows, which no rule leads to.
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import zip_longest
+from itertools import compress, count, zip_longest
+from operator import is_not
 from typing import NamedTuple
 
 import numpy as np
@@ -49,6 +50,18 @@ class NearChains(NamedTuple):
         return self._replace(numbers=np.concatenate((np.array([first], np.int64), self.numbers[1:])))
 
 
+def rows_after(
+    old: tuple[Rule, ...], rows: Ints, rules: tuple[Rule, ...], rows_of: Callable[[tuple[Rule, ...]], Ints]
+) -> Ints:
+    """The rows of *rules*; *old*, whose rows are known, are the same objects but for a part in between."""
+    shorter = min(len(old), len(rules))
+    first = next(compress(count(), map(is_not, old, rules)), shorter)
+    last = next(compress(count(), map(is_not, reversed(old), reversed(rules))), shorter)
+    last = min(last, shorter - first)
+    inserted = rows_of(rules[first : len(rules) - last])
+    return np.concatenate((rows[:first], inserted, rows[len(old) - last :]))
+
+
 class ChainRows:
     """
     rows_of  the rows of some rules
@@ -77,9 +90,15 @@ class ChainRows:
         # Chains that an edit has not changed are the same objects, and mostly at the same place.
         pairs = zip_longest(table.chains, before[: len(table.chains)])
         for chain in [chain for chain, old in pairs if chain is not old]:
-            if known.get(chain.name) is not chain.rules:
-                known[chain.name] = chain.rules
-                self._set(self._number(chain.name), self._rows_of(chain.rules))
+            old = known.get(chain.name)
+            if old is not chain.rules:
+                known[chain.name], number = chain.rules, self._number(chain.name)
+                if old is None:
+                    self._set(number, self._rows_of(chain.rules))
+                else:
+                    start = self._start[number]
+                    rows = self._items[start : start + self._size[number]]
+                    self._set(number, rows_after(old, rows, chain.rules, self._rows_of))
         self._table = table
 
     def _set(self, number: int, rows: Ints) -> None:

@@ -26,7 +26,7 @@ from hitables.verify.encoding import MOST_EVENTS, MOST_TESTS
 from hitables.verify.match_table import mask
 
 from .chain_names import Names
-from .chain_rows import ChainRows
+from .chain_rows import ChainRows, rows_after
 from .rule_index import MatchHull, RuleIndex, joined, match_hull
 
 Ints = npt.NDArray[np.int64]
@@ -224,7 +224,8 @@ class RuleRows:
         """The rows of a loaded chain, which has *rules*."""
         known = self._rows_of_chain.get((table, chain))
         if known is None or known[0] is not rules:
-            known = self._rows_of_chain[table, chain] = rules, self.of(rules)
+            rows = self.of(rules) if known is None else rows_after(*known, rules, self.of)
+            known = self._rows_of_chain[table, chain] = rules, rows
         return known[1]
 
     def of_table(self, table: Table) -> ChainRows:

@@ -14,6 +14,7 @@ from hitables.ir.fields import Family
 from hitables.ir.program import Chain, Table
 from hitables.ir.rule import Rule
 from sflgen.chain_names import Names
+from sflgen.chain_rows import Ints, rows_after
 from sflgen.rule_rows import RuleRows
 
 
@@ -57,3 +58,27 @@ def test_rows_follow_a_table_whose_chains_change_come_and_go(
         chain.name for chain in versions[-1].chains
     }
     assert all(rows.chain_names[at].startswith("sf") for at in range(len(generated)) if generated[at])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rows_of_a_changed_chain_are_those_of_its_rules(seed: int) -> None:
+    """Few rules come and go, at any place; some are there twice."""
+    rng = random.Random(seed)
+    rules: list[Rule] = list(
+        hitables.read(crossing_text(rng, Family.IPV4, "FORWARD", 30, 0.1)).table("filter")["FORWARD"].rules
+    )
+    numbers = {id(rule): number for number, rule in enumerate(rules)}
+    asked: list[int] = []
+
+    def rows_of(some: tuple[Rule, ...]) -> Ints:
+        asked.append(len(some))
+        return np.array([numbers[id(rule)] for rule in some], np.int64)
+
+    old = tuple(rng.choice(rules) for _ in range(rng.randrange(12)))
+    for _ in range(30):
+        at, size, new = rng.randrange(len(old) + 1), rng.randrange(3), rng.choices(rules, k=rng.randrange(3))
+        now = (*old[:at], *new, *old[at + size :])
+        rows = rows_after(old, rows_of(old), now, rows_of)
+        assert rows.tolist() == rows_of(now).tolist()
+        assert asked[-2] <= len(new) + size
+        old = now
