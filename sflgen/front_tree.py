@@ -29,7 +29,7 @@ from .deciding import Deciding
 from .edits import Edit, Op, apply, jumps_to
 from .layout import ChainId, Entry, EntryChain
 from .local_proof import are_equal
-from .nesting import depth_limit
+from .nesting import depth_limit, raised
 from .planner import Plan
 from .region import Region
 from .rule_rows import spelling
@@ -87,10 +87,13 @@ def _plan(state: State, chain_id: ChainId, run: Sequence[Entry]) -> Plan | None:
     both = apply(state.loaded, edits)
     edits += [Edit(Op.FLUSH, table, name) for name in gone]
     edits += [Edit(Op.REMOVE, table, name) for name in gone]
-    if max(levels_above(both.table(table)).values()) > depth_limit(state.settings):
+    nesting = state.cache.nesting.get(table) or levels_above(loaded)
+    deeper = raised(both.table(table), nesting, [root], nesting[chain] + 1, depth_limit(state.settings))
+    if deeper is None:
         return None
     call = Entry(run[0].row, root, None, round(1000 * (2 + 2 * math.log2(len(moved)))))
     after = _after(state, chain_id, run, call, gone, chains, edits)
+    after.cache.nesting[table] = {name: level for name, level in deeper.items() if name not in gone}
     if not are_equal(
         replace(after, loaded=both), chain_id, tuple(rules), (Rule((), jump(root)),), {*gone, *chains}
     ):
@@ -273,7 +276,6 @@ def _after(
         key: each for key, each in cache.regions.items() if key in entry_chains and key != chain_id
     }
     cache.entry_costs.pop(chain_id, None)
-    cache.nesting.pop(table, None)
     cache.last_names.pop((table, state.name_range), None)
     if chain_id in cache.copy_indexes:
         cache.copy_indexes[chain_id] = _with_copies(cache.copy_indexes[chain_id], state, table, chains)
