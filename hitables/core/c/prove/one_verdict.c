@@ -105,8 +105,9 @@ static bool is_decided(const struct prover *p, const struct residual_list *list,
 bool prover_gives_one(const struct prover *p, const struct residual_list *a, const struct mismatch *x,
                       const struct residual_list *b, const struct mismatch *y)
 {
-    /* Where all differences are told, the cuts that lead to them tell their regions: none is left out. */
-    if (x->passed || y->passed || p->most > 1 || p->in_lemma)
+    /* Proofs of two programs need no such step.  Where all differences are told, the cuts that lead to them
+     * tell their regions: none is left out. */
+    if (!p->same || x->passed || y->passed || p->most > 1 || p->in_lemma)
         return false;
     struct verdict_search search = {.r = &p->r, .blocked = x->blocked};
     if (!is_decided(p, a, x->at, &search.verdict) && !is_decided(p, b, y->at, &search.verdict))
