@@ -23,7 +23,8 @@ SectionId = tuple[str, str]  # table, section
 
 @dataclass(slots=True)
 class Cache:
-    """
+    """What is derived from a state, and kept for the next plan.
+
     nesting       by table: how many chains nest above each loaded chain
     rule_indexes  by section: its list, indexed by header fields
     copy_indexes  by section: the chains of its tree that hold each rule

@@ -1,9 +1,9 @@
 """When a session folds in the background, and which plan of a fold is loaded next.
 
 A fold begins when entries cost more than `delta`, or with the first update beyond `max_updates`, and none is
-under way.  On nft its trees are staged: their
-pieces are loaded between updates, then one plan leads packets to them, then the old trees are removed in
-pieces.  Without a kernel, and on legacy, which loads a whole table at each change, a fold is one plan.
+under way.  On nft its trees are staged: their pieces are loaded between updates, then one plan leads packets
+to them, then the old trees are removed in pieces.  Without a kernel, and on legacy, which loads a whole table
+at each change, a fold is one plan.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from .state import State
 
 
 class FoldScheduler:
-    """
+    """Decides when a session folds, and which plan of the fold comes next.
+
     running       the fold under way, whose socket is registered in *events*
     must_remove   unreachable chains may be loaded: of old trees, or of new ones that a crash interrupted
     pieces        that remove them, to be loaded in order

@@ -42,8 +42,8 @@ class Entry:
     rank_in_overlay  if the entry expresses the insertion of one rule only: the index of that rule in the
                      overlay (the number of rules before it that concern the entry's region); else None
     cost             additional rules that an average packet reads because of it, in thousandths
-    hot              it is a copy of a rule of the list that decides many packets (hot.py), and expresses no
-                     update; it leads to no overlay and costs nothing
+    hot              it is a copy of a rule of the list that decides many packets (hot_rules.py), and
+                     expresses no update; it leads to no overlay and costs nothing
     """
 
     row: int

@@ -39,7 +39,8 @@ class Snapshot:
 
 
 class PlanState:
-    """
+    """A state while a plan changes it.
+
     state, master         the state before the plan, and the master list after its updates
     loaded, layouts, entry_chains, cache   as in a State, after the edits so far
     edits                 of the loaded rule set, in order

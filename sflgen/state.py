@@ -23,7 +23,10 @@ from .settings import Settings
 
 @dataclass(frozen=True)
 class State:
-    """
+    """The rule list, what is loaded for it, and how the two correspond.
+
+    master        the rule list
+    loaded        the rule set that is loaded for it
     layouts       of the master chains that have trees
     entry_chains  of the loaded chains that hold entries
     version       the number of commits

@@ -57,9 +57,11 @@ class ListPlanner:
         self.grower = SegmentGrower(table, family, options)
 
     def plan(self, listed: List) -> Plan | str:
-        """The list with trees; or the reason why it is better left as it is.
+        """The cheapest plan of the list; or the reason why it is better left as it is.
 
-        Packets of connections, most of the usual traffic, read no tree in front of the rule for them.
+        Its trees begin behind the `head`.  Where later rules repeat the last rule of the head, a plan in
+        groups from the first rule on is taken if there is one.  Where rules may rewrite what a tree tests, a
+        plan that is cut behind them competes.
         """
         names, head = self.names.count, self.head(listed)
         if (
@@ -86,13 +88,13 @@ class ListPlanner:
     def head(self, listed: List) -> int:
         """How many rules stay in front of the tree.
 
-        Packets of connections read them, which are most where no traffic is given; or they change marks that
-        the tree is to test.
+        Those up to the rule that decides packets of established connections, which are most packets where no
+        traffic is given; and those that change marks which the tree tests.
         """
         return max(self.established(listed), head_that_writes(listed.chain.rules, self.grower.writes))
 
     def established(self, listed: List) -> int:
-        """Of `head`: those in front that packets of connections read."""
+        """Of `head`: the rules up to the one that decides packets of established connections."""
         return established_head(listed.chain.rules) if self.options.traffic is None else 0
 
     def plan_behind(self, listed: List, head: int, rewrites: Sequence[int] = ()) -> Plan | str:

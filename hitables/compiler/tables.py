@@ -51,7 +51,7 @@ class TableCompiler:
     tell   is called with the number of rules of each chain that is finished
     spare  a fault of hitables leaves the chain as it is, instead of raising
     rooms  how deep trees may nest; None: something is kept for each, and the longest chains take the rest
-    first  one that has run: chains in which it grew no tree have no more room here, and get none
+    first  the compiler of a first pass: a chain for which it grew no tree gets none here
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class TableCompiler:
         return Rooms(self.graph.callees, limit, most, kept)
 
     def again(self) -> TableCompiler:
-        """This compiler, which has run; or another that has, if it shares the nesting of trees better."""
+        """The cheaper of this compiler and one that shares the nesting of trees otherwise; both have run."""
         many = [
             name
             for name, report in self.reports.items()

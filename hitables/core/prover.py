@@ -28,7 +28,7 @@ U32 = npt.NDArray[np.uint32]
 U32s: TypeAlias = "U32 | array[int]"
 
 NONE = 0xFFFFFFFF  # in place of the number of a rule or a chain
-# Programs of so many rules are compared without a thread for so many seconds, which nobody has to interrupt.
+# Programs of at most FEW rules are compared for QUICK seconds in the caller's thread: too short to interrupt.
 FEW, QUICK = 500, 0.01
 
 

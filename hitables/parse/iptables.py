@@ -126,7 +126,7 @@ class _Reader:
             for place, slot in template.several:
                 row[place] = slot.results[slot.key(literals)]
         except KeyError:
-            if not self.make_row(template, line, literals, row):
+            if not self.make_row(template, literals, row):
                 return
         target = row.pop() if template.target else None
         rule = Rule(tuple(row), target, self.line)  # type: ignore[arg-type]
@@ -139,7 +139,7 @@ class _Reader:
         self.command(template, fill(template, literals), [rule])
 
     def make_row(
-        self, template: LineTemplate, line: str, literals: Sequence[str], row: list[Match | Target | None]
+        self, template: LineTemplate, literals: Sequence[str], row: list[Match | Target | None]
     ) -> bool:
         """Fill *row*, reading matches that are new; False if the line has become several rules."""
         for place, results, index in template.single:

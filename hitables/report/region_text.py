@@ -21,7 +21,7 @@ _NAMES = {number: name for name, number in reversed(PROTOCOLS.items())}
 
 def describe(box: Mapping[Field, Values], family: Family) -> str:
     """The packets whose fields lie in *box*; a field that is missing from it is not constrained."""
-    words = [_protocol(box, family)]
+    words = [_protocol(box)]
     for preposition, address, port in (("from", Field.SRC, Field.SPORT), ("to", Field.DST, Field.DPORT)):
         if address in box or port in box:
             words.append(preposition)
@@ -55,7 +55,7 @@ def _macs(values: Values, family: Family) -> str:
     return ("all but " if but else "") + _listed(parts, len(parts)) if parts else "any"
 
 
-def _protocol(box: Mapping[Field, Values], family: Family) -> str:
+def _protocol(box: Mapping[Field, Values]) -> str:
     values = box.get(Field.PROTO)
     if values is None:
         return "any protocol"

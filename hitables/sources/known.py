@@ -88,12 +88,6 @@ class Known:
         """The file that has *table* of the source."""
         return self.files.get(table, self.source.name)
 
-    def known_rules(self) -> int:
-        """How many rules of the compiled set are copies of a rule that is known."""
-        return sum(
-            bool(rule.key) for chains in self.tables.values() for c in chains.values() for rule in c.rules
-        )
-
     def counted(self) -> list[SourceRule]:
         """The rules of the source, in its order, with their counts."""
         counted = []

@@ -130,7 +130,7 @@ def _without_ends(packet: Point) -> Point:
 
 
 def _whole_first(each: ClassProver) -> tuple[bool, bool]:
-    """Nearly every rule matters to some packet of the first class."""
+    """A sort key: whole packets, to which nearly every rule matters; then fragments; then malformed ones."""
     return each.packets.malformed, each.packets.later
 
 

@@ -188,7 +188,7 @@ class TableProver:
         return status, list(self._regions(packets))
 
     def _run(self, chain: str, packets: PacketClass, limit: int) -> Status:
-        """What is equal whatever effects write is equal; only else is it followed what they make."""
+        """Compare as if effects wrote any value; if that is not equal, follow the values that they write."""
         if not self.encoding.follows:
             return self._run_once(chain, packets, limit)
         status = self._run_once(chain, packets, 1)

@@ -150,7 +150,7 @@ def lint(program: Program, question: Question, *, tell: Tell, one_remains: OneRe
                 if flaw.kind == NEVER:  # the stronger fact: removing the rule may make others needless
                     flaws[flaws.index(jump)] = flaw
             for jump in itertools.chain.from_iterable(empty.values()):
-                if linter.may_list(table[jump.chain]):  # then it was examined, and does not change nothing
+                if linter.may_list(table[jump.chain]):  # then it was examined, and found to change something
                     flaws[flaws.index(jump)] = replace(jump, why=f"{jump.why}; {DROPS}")
         except OutOfBudget as budget:
             out.undecided = f"{budget} in table {table.name}"

@@ -35,7 +35,7 @@ class Question:
                   programs have them, they are compared as built-in chains are
     timeout       seconds; None: no limit
     processor     seconds of this process's processor time; None: no limit
-    each_class    of these, seconds for each class of packets of a chain (exact.py); None: no limit
+    each_class    seconds of processor time for each class of packets of a chain (exact.py); None: no limit
     max_memory    bytes; None: no limit
     """
 

@@ -33,9 +33,6 @@ def _to(words: tuple[str, ...], family: Family) -> str:
     return shown if ports is None else f"{shown}:{write.nat_ports(ports)}"
 
 
-_PREFIXES = Form({"--src-pfx": write.network, "--dst-pfx": write.network})
-
-
 def _check_clusterip(uses: Uses, family: Family) -> None:
     full = ("--new", "--hashmode", "--clustermac", "--total-nodes", "--local-node")
     if uses and not all(name in uses for name in full):

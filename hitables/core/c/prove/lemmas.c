@@ -17,7 +17,7 @@ enum { LOOKED_AT = 6, FIRST_FEW = 64, LARGEST = 1 << 20 };
 struct lemma {
     size_t size;
     struct residual_list a, b;
-    const struct set *region[]; /* by dimension; sets and items role behind */
+    const struct set *region[]; /* by dimension; the sets and the items follow in the same block */
 };
 
 static size_t set_size(const struct set *set)

@@ -94,7 +94,7 @@ static void note_reads(const struct residual *r, uint32_t test, struct guarded_a
     }
 }
 
-/* The number of a segment with these tests (sorted, each once). */
+/* The number of the guarded action with these tests (sorted, each once). */
 static uint32_t guarded_number(struct residual *r, const uint32_t *tests, uint32_t n,
                                struct guarded_action guarded)
 {

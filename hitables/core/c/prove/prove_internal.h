@@ -37,8 +37,9 @@ struct prover {
     uint32_t altered[2], saved[2]; /* altered rules, and the guarded actions that they had */
     bool follows; /* effects make known values of dimensions */
     bool strict, in_lemma; /* in_lemma: chains are compared by themselves */
-    bool parted; /* a rule acted in one program alone, these: rule << 1 | 0 if it only asked a memory, NONE */
-    uint32_t parted_a, parted_b;
+    bool parted; /* a rule acted in one program alone */
+    uint32_t parted_a, parted_b; /* that rule, of the program that it is in: rule << 1 | (it did more than ask
+                                  * a memory); NONE in the other */
     uint64_t regions, steps, end, bound; /* end: the step at which to give up, 0: none */
     uint64_t items, items_end, items_bound; /* of lists that were cut; items_end: as end */
     uint32_t *behind; /* [behind_n] chain, verdict at its end (prover_behind) */

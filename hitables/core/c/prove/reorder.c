@@ -33,10 +33,10 @@ enum {
 
 /* How the class reads a rule. */
 enum role {
-    MATCHES_NOTHING,   /* it matches no packet */
-    PLAIN, /* a decider; nothing is searched before it */
-    STAYS, /* not a decider; nothing is searched before it */
-    ASKS /* something is */
+    MATCHES_NOTHING, /* it matches no packet */
+    PLAIN,           /* a decider without a form */
+    STAYS,           /* no decider, and without a form */
+    ASKS             /* its form searches other rules first */
 };
 
 /* Deciders of these many verdicts are told from others while pairs are enumerated; of more, pair by pair. */
@@ -54,8 +54,7 @@ struct reorder_check {
     uint32_t written; /* mask of the states that rules which let packets pass may write */
     uint32_t dims, dim[DIMS];    /* that some rule tests */
     uint32_t *low[DIMS], *high[DIMS]; /* by rule: hull of what it tests */
-    uint32_t asker_group, group; /* of the pairs looked at */
-    uint64_t looked_at;
+    uint32_t group; /* of the pairs looked at */
     enum prove_status status;
 };
 

@@ -281,7 +281,7 @@ static enum tree_status leaf_split(struct bisection *g, struct open_leaf *leaf)
     return listed && leaf_judge(g, taken) && leaf_judge(g, other) ? TREE_OK : TREE_NO_MEMORY;
 }
 
-/* A tree over *plot*; NULL when memory is exhausted. */
+/* A tree over *problem*; NULL when memory is exhausted. */
 struct build_node *bisect_over(struct space *space, const struct tree_options *options,
                                const struct subproblem *problem)
 {
