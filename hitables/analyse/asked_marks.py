@@ -7,8 +7,6 @@
 
 No packet with the mark is left behind the second rule.  So the fourth matches none but those that the third
 matches, and gets its boxes: in a tree over sources it stands where the third does, and not everywhere.
-
-Caller: rule_boxes.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Where the kernel's connection table and rules of table nat send a connection to this host.
-
-Users: lockout.py.
-"""
+"""Where the kernel's connection table and rules of table nat send a connection to this host."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 Marks, and whether the connection is tracked, go on from table to table.  Within a table, a mark that is
 restored from the connection is unknown.
-
-Users: lockout.py.
 """
 
 from __future__ import annotations

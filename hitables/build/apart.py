@@ -10,8 +10,6 @@ packet matches one of the second kind, too; such packets read the list, and end 
 Else the packet must not come back from the list to the rule, so a third tree reads the rules of the first
 kind for packets that match none of the second.  Of more kinds, all but one must decide their packets: a tree
 over each is read in turn, and asks the trees over those behind it.
-
-Caller: compiler/run_trees.py.
 """
 
 from __future__ import annotations

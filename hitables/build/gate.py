@@ -4,8 +4,6 @@ The rules of a list may have a test in common: `-p udp --dport 53`, before a str
 tree tells their packets apart: these read the list, and a tree would be one rule more.  But all other packets
 read the list, too, though a test or two would tell that no rule matches them.  Trees are grown for packets of
 their rules, so that does not count there.
-
-Caller: compiler/run_trees.py.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ to that rule's line.  Comments are left out of the copy: the kernel would evalua
 Which are worth it is a question of cost: a hot rule saves its packets the way through the tree, and costs all
 others a test that fails.  The packets are those of a trace, or points drawn by the counters; the figures are
 those of costs/.  Candidates are taken greedily, while they pay in both halves of the packets.
-
-Caller: tables.py.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Idea: one table holds the compiled chain, and besides it a chain for each choice of hot rules, which goes on
 like the compiled one.  So the table is read once for all choices.
-
-Caller: hot.py.
 """
 
 from __future__ import annotations

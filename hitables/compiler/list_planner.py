@@ -2,8 +2,6 @@
 
 A list is cut into runs at rules that must stay in place (runs.py), at parts (ir/arrangement.py) and behind
 rules that may rewrite what a tree tests.  Where it can be cut in two ways, the cheaper plan wins.
-
-Caller: tables.py.
 """
 
 from __future__ import annotations

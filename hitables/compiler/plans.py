@@ -1,7 +1,4 @@
-"""A chain on its way to be printed: its list, its segments with what they cost, and the plan of the whole.
-
-Callers: tables.py, list_planner.py, segments.py.
-"""
+"""A chain on its way to be printed: its list, its segments with what they cost, and the plan of the whole."""
 
 from __future__ import annotations
 

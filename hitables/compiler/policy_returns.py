@@ -8,8 +8,6 @@ and may hold such rules where they hold verdicts.  Elsewhere RETURN stays.
 A policy that is changed later, in the kernel alone, would not reach what is printed so.  Where other programs
 are known to work on the rule set (--leave) RETURN stays, as it does for updates (as_written), which may
 change the policy.
-
-Caller: list_planner.py.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ The kernel's limit of nesting is one for a whole path of chains, so the trees of
 share it.  Something is kept for each of them, and a tree that is grown may take what is left.  So the chains
 that are compiled first take most.  Where another tree reads many rules for want of room, `Rooms.shared_anew`
 keeps for each chain a part by what it wants.
-
-Caller: tables.py.
 """
 
 from __future__ import annotations

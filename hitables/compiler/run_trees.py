@@ -2,8 +2,6 @@
 
 Trees of whole names, for other prices, and over kinds of rules that are told apart compete where the usual
 one may be beaten; each is weighed by packets of the rules.
-
-Caller: segments.py.
 """
 
 from __future__ import annotations

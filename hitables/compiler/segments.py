@@ -1,7 +1,7 @@
 """The segments of a list: each long run of its rules gets a tree, the others are read one by one.
 
 Invariant: the segments, one behind the other, decide what the rules of the list decide; only what the options
-allow (Malformed, careful) may differ for packets with broken headers.  Callers: list_planner.py, sflgen.
+allow (Malformed, careful) may differ for packets with broken headers.
 """
 
 from __future__ import annotations

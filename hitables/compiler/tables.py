@@ -3,7 +3,7 @@
 What a chain does may be written as several lists, of which that with the cheapest plan (list_planner.py) is
 printed.  Chains are compiled in order of length, because they share the nesting that the backend allows.
 
-Invariant: a chain whose report gives a reason (*why*) is printed without a tree.  Caller: compile.py.
+Invariant: a chain whose report gives a reason (*why*) is printed without a tree.
 """
 
 from __future__ import annotations

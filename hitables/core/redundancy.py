@@ -2,8 +2,6 @@
 
 A list is given as one `Reading` for each backend; a rule may be removed, and an order be changed, only if
 that is right in every reading.  The only error is MemoryError.
-
-Caller: analyse/redundancy.py.
 """
 
 from __future__ import annotations

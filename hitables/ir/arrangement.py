@@ -4,8 +4,6 @@ Rules of one action are read in groups (commuting.py); rules of several kinds by
 (crossing.py); lists of different fields are read in turn (blocks.py); those in front that packets of
 connections read stand alone (established.py).  The arrangement follows from the list
 and its table alone, so that a proof finds it again.
-
-Callers: compiler/list_planner.py, verify/called_parts.py.
 """
 
 from __future__ import annotations

@@ -12,8 +12,6 @@ Invariant: two values are in one cell only if the same facts hold for both, what
 cell is empty.  Targets that would make more than MOST_MADE questions of each fact are not in
 `Attribute.made`; a group with more than MOST_CELLS sets of cubes has an attribute for each of its facts
 instead, as if these were not related.  Encoding.coarse says so.
-
-Users: verify/match_table.py, simulate.
 """
 
 from __future__ import annotations

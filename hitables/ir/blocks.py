@@ -2,8 +2,6 @@
 
 A list of hosts in front of a list of ports is read fastest by a tree over hosts and then one over ports.  One
 tree over both fields has their product.
-
-Callers: arrangement.py.
 """
 
 from __future__ import annotations

@@ -10,8 +10,6 @@ in which they tell packets apart.  Each group has a tree over one field, and pac
 
 Law: a packet that matches k rules of the run meets the action k times, whichever order they have; equality
 compares how many rules count a packet, not which.  So a list is equal to itself in this order.
-
-Callers: arrangement.py, compiler/list_planner.py, verify/exact.py.
 """
 
 from __future__ import annotations

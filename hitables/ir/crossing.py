@@ -18,8 +18,6 @@ the list: if its first match of the second kind stands behind some place, it mat
 before the place; so it may read the rules of the first kind that stand there, and then the list behind it.
 Where broken headers may be dropped that the list accepts, its matches may be evaluated early, as they drop
 nothing else.
-
-Callers: ir/arrangement.py.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Most packets belong to connections, and most firewalls accept them by one of their first rules.  A tree in
 front of that rule would cost each of these packets its tests.
-
-Callers: arrangement.py, compiler/list_planner.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Which fields a rule limits to few values: by these, rules are put in parts of a list.
-
-Callers: blocks.py, commuting.py, crossing.py.
-"""
+"""Which fields a rule limits to few values: by these, rules are put in parts of a list."""
 
 from __future__ import annotations
 

@@ -14,8 +14,6 @@ Invariant: exact, as the prover is.
 
 Cost: a run from a built-in chain on reads the rules that its packets may match, and the chains on the ways;
 most rules are decided by a packet, or by the runs on their chain.
-
-Users: lint.py.
 """
 
 from __future__ import annotations

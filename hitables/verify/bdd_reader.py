@@ -9,8 +9,6 @@ Invariant: the sets of a split are exact, and they tile the packets that entered
 the order in which rules are read, so each set is complete when its point is taken.
 
 Cost: operations on sets; a program of n rules is summarized in n of them.
-
-Users: bdd.py.
 """
 
 from __future__ import annotations

@@ -11,8 +11,6 @@ Invariant: a set is exact.  A packet is in it or not, and `PacketSets.exist` hol
 headers.inconsistency has no objection.
 
 Cost: nodes of diagrams, which the order of the bits decides (ORDER).
-
-Users: bdd.py and bdd_reader.py.
 """
 
 from __future__ import annotations

@@ -10,8 +10,6 @@ Law: a rule that matches all packets and enters a chain by -j does what the rule
 place, if none of them leaves the chain by RETURN or -g.  One that enters it by -g does what they would do at
 the end of its own chain, in any case.  Which chain is the tree of which part is a guess; a wrong guess
 proves nothing.
-
-Users: exact.py.
 """
 
 from __future__ import annotations

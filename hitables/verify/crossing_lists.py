@@ -7,8 +7,6 @@ Each has the name that the second program gives it, and the prover compares chai
 
 Law: that of ir/crossing.py.  Which chains have these parts is a guess, read off the jumps of the second
 program; a wrong guess proves nothing.
-
-Users: called_parts.py.
 """
 
 from __future__ import annotations

@@ -22,8 +22,6 @@ as those packets are dropped later.  Then the lists are compared once more with 
 a rule without a copy is in the group of a rule that covers it.
 
 Cost: `covering` cuts the box of d into at most MOST_PIECES pieces, all calls together MOST_PIECES_IN_ALL.
-
-Users: group_frames.py, group_lists.py.
 """
 
 from __future__ import annotations

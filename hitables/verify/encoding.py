@@ -7,8 +7,6 @@ chains and targets.
 Invariant: rules and chains of the first table have the lower numbers; within a table they keep their order.
 
 Cost: linear in the rules, by whole arrays; per object only for distinct matches and targets.
-
-Users: exact.py, merged_classes.py, group_lists.py, diff.py and lint.py.
 """
 
 from __future__ import annotations

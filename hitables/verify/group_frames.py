@@ -9,8 +9,6 @@ group.
 All this is a guess, as in group_reader.py.
 
 Cost: linear in the rules of the region, times the number of groups.
-
-Users: group_lists.py, third_program.py.
 """
 
 from __future__ import annotations

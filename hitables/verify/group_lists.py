@@ -60,8 +60,6 @@ The chains that the list enters are chains of the third program, and of the same
 proved equal like all others, so a jump to one is a jump to the other.
 
 Cost: linear in the rules of the third program.
-
-Users: merged_classes.py.
 """
 
 from __future__ import annotations

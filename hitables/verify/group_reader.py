@@ -12,8 +12,6 @@ The result is a guess: nothing here is proved.  group_lists.py checks all that a
 guess makes a proof fail and never makes it wrong.
 
 Cost: linear in the rules of the list and of the chains that it is printed in, by whole arrays.
-
-Users: group_frames.py, group_lists.py, third_program.py.
 """
 
 from __future__ import annotations

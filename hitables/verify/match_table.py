@@ -5,8 +5,6 @@ spelt otherwise but read alike have one number.
 
 Cost: some columns over the distinct match objects, of which the parser makes one per spelling.  Matches of a
 single test that ask nothing else, such as addresses, are coded by whole arrays, all others one by one.
-
-Users: encoding.py.
 """
 
 from __future__ import annotations

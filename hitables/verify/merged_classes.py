@@ -9,8 +9,6 @@ Invariant: a proof holds for each packet of the classes.  A group may contain pa
 a difference in a group proves nothing: exact.py then examines each class by itself.
 
 Cost: one run per group instead of one per class and backend.
-
-Users: exact.py.
 """
 
 from __future__ import annotations

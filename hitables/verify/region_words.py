@@ -2,8 +2,6 @@
 
 Idea: a run on one packet reads few rules, however many the set of a rule meets.  Where it shows a difference
 the set has one; where it does not, nothing is known of the set.
-
-Users: altered.py, lint.py.
 """
 
 from __future__ import annotations

@@ -13,8 +13,6 @@ drop malformed packets, the smaller tree may drop packets that neither list drop
 version; so each version has its *whole* list, too, which is compared where the one with a body differs.
 
 Cost: linear in the rules of all three programs.
-
-Users: group_lists.py.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ Idea: a `Draft` holds all that may be chosen of a packet.  It is made plainer pa
 two programs differ on it.
 
 Invariant: every draft gives a packet that can exist: its protocol and bytes decide which fields it has.
-
-Users: exact.py.
 """
 
 from __future__ import annotations
