@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +52,8 @@ from .state_text import (
     state_text,
 )
 
+# The files of generations; the number is the first group or the second.
+_FILES = re.compile(r"(?:master|loaded)\.(\d+)\.rules|(?:map|journal)\.(\d+)", re.ASCII)
 _STARTS = b"begin ", b"settle"  # of a record, and of the line behind it
 # Bytes.  A longer journal is replaced by a new generation; reading it again takes about a second.
 MAX_JOURNAL = 1 << 20
@@ -89,19 +92,25 @@ class Store:
 
     @classmethod
     def create(cls, folder: Path, state: State) -> Self:
-        """A new directory that holds *state*; HitablesError if it holds a state already."""
+        """A new directory that holds *state*.
+
+        HitablesError if it holds a state already, or other files under the names of one.
+        """
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise HitablesError(f"{folder}: {error.strerror}") from None
         lock = _lock(folder)
-        if _holds_state(folder):
+        try:
+            _check_free(folder)
+        except BaseException:
             os.close(lock)
-            raise HitablesError(f"{folder} holds a state already; choose another directory, or remove it")
+            raise
         store = cls(folder, state, 0, lock)
         try:
             store.compact()
         except BaseException:
+            store.discard()
             store.close()
             raise
         return store
@@ -240,12 +249,10 @@ class Store:
 
     def discard(self) -> None:
         """Undo `create`: remove the files, and the folder if it is empty then."""
-        (self.folder / "state").unlink(missing_ok=True)
-        for name in ("master", "loaded", "map", "journal"):
-            for path in self.folder.glob(f"{name}.*"):
+        with contextlib.suppress(OSError):  # the folder is gone, or holds other files
+            own = [path for path, _ in _generation_files(self.folder)]
+            for path in (self.folder / "state", self.folder / "state.new", *own, self.folder / "lock"):
                 path.unlink(missing_ok=True)
-        (self.folder / "lock").unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # it holds other files
             self.folder.rmdir()
 
     def compact(self) -> None:
@@ -270,9 +277,8 @@ class Store:
         self.generation, self._end = new, 0
         try:
             flush_folder(self.folder)
-            for path in self.folder.iterdir():
-                stem, _, rest = path.name.partition(".")
-                if stem in ("master", "loaded", "map", "journal") and rest.split(".")[0] != str(new):
+            for path, generation in _generation_files(self.folder):
+                if generation != new:
                     path.unlink(missing_ok=True)
         except OSError as error:  # the old generation stays: after a crash it may be current again
             raise HitablesError(f"{self.folder}: {error.strerror}; the state is whole") from None
@@ -461,6 +467,24 @@ def _holds_state(folder: Path) -> bool:
         return is_there(folder / "state")
     except OSError as error:
         raise HitablesError(f"{folder}: {error.strerror}") from None
+
+
+def _generation_files(folder: Path) -> list[tuple[Path, int]]:
+    """The files of generations in *folder*, with the number of each."""
+    names = ((path, _FILES.fullmatch(path.name)) for path in folder.iterdir())
+    return [(path, int(name[1] or name[2])) for path, name in names if name]
+
+
+def _check_free(folder: Path) -> None:
+    """HitablesError if a new state would replace files of *folder*."""
+    if _holds_state(folder):
+        raise HitablesError(f"{folder} holds a state already; choose another directory, or remove it")
+    found = sorted(path.name for path, _ in _generation_files(folder))
+    if found:
+        raise HitablesError(
+            f"{folder} holds {', '.join(found)}: a state has such files; choose another directory, "
+            "or remove them"
+        )
 
 
 def _lock(folder: Path) -> int:

@@ -221,6 +221,36 @@ def test_a_missing_state_and_a_second_one_are_refused(folder: Path, tmp_path: Pa
         Store.create(folder, store.state)
 
 
+def test_files_of_others_stay_in_the_directory(folder: Path) -> None:
+    names = "master.rules", "loaded.rules", "map.txt", "journal", "map.1.old", "journal.1~", "master.x.rules"
+    for name in names:
+        (folder / name).write_text(name)
+    with Store.open(folder) as store:
+        store.compact()
+        store.discard()
+    assert {path.name: path.read_text() for path in folder.iterdir()} == {name: name for name in names}
+
+
+@pytest.mark.parametrize("name", ["master.7.rules", "loaded.1.rules", "map.2", "journal.1"])
+def test_a_new_state_does_not_replace_files_of_others(folder: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("notes")
+    with Store.open(folder, to_write=False) as store, pytest.raises(HitablesError, match=f"holds {name}, "):
+        Store.create(tmp_path, store.state)
+    assert (tmp_path / name).read_text() == "notes"
+
+
+def test_a_state_whose_creation_fails_leaves_nothing(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(path: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sflgen.store.flush_folder", interrupted)
+    with Store.open(folder, to_write=False) as store, pytest.raises(KeyboardInterrupt):
+        Store.create(tmp_path / "new", store.state)
+    assert not (tmp_path / "new").exists()
+
+
 def test_a_patch_that_the_kernel_refuses_changes_nothing(folder: Path) -> None:
     def refuse(patch: str) -> None:
         raise LiveError("no")
