@@ -105,9 +105,11 @@ def persist(request: Request, tell: Callable[[str], None]) -> Persisted:
 
 
 def remove(request: Request) -> list[Path]:
-    """Remove what `persist` has written, but for confirmed.rules; the unit and the plugin that are gone."""
+    """Remove what `persist` has written, but for confirmed.rules; the unit and the plugin that are gone.
+
+    The script goes last: a boot closes the host if it is called and missing.
+    """
     with Store.open(request.folder) as store:
-        forget_boot(store.folder)
         gone = []
         if request.unit_folder is not None and (path := request.unit_folder / boot_unit.UNIT).exists():
             if request.unit_folder == boot_unit.UNIT_FOLDER:
@@ -121,6 +123,7 @@ def remove(request: Request) -> list[Path]:
                 path.unlink()
             except OSError as error:
                 raise trouble(str(path), error) from None
+        forget_boot(store.folder)
         store.log("boots load nothing from here any more")
         return gone
 

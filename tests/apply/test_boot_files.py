@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Callable
@@ -13,8 +14,10 @@ from hitables.apply import boot_files
 from hitables.apply.boot_files import Settings, keep_for_boot, set_settings
 from hitables.apply.boot_script import Access, checksum
 from hitables.apply.boot_texts import BootRules, boot_rules
+from hitables.apply.boot_unit import UNIT
 from hitables.apply.counts import keyed, of_source
-from hitables.apply.persist import rules_of
+from hitables.apply.persist import Request, remove, rules_of
+from hitables.apply.store import Store
 from hitables.apply.texts import parse, write
 from hitables.errors import HitablesError
 from hitables.ir.fields import Family
@@ -183,3 +186,27 @@ def test_jumps_to_own_chains_that_are_named_as_those_of_ufw_are_counted() -> Non
         "-A ufw-before-input -p tcp -m tcp --dport 22 -j ACCEPT\nCOMMIT\n"
     )
     assert rules_of(boot_rules(parse(own), (), own, "office.rules", Family.IPV4, ()).compiled) == 2
+
+
+def test_a_removal_that_fails_leaves_what_the_unit_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The unit closes the host if the script is gone."""
+    request = Request(str(tmp_path / "state"), unit_folder=tmp_path, plugin_folder=tmp_path)
+    Store.open(request.folder, create=True).close()
+    set_settings(tmp_path / "state", Settings(access=Access()))
+    keep(tmp_path / "state", 1)
+    (tmp_path / UNIT).touch()
+    unlink = Path.unlink
+
+    def refused(path: Path, missing_ok: bool = False) -> None:
+        if path.name == UNIT:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        unlink(path, missing_ok)
+
+    with monkeypatch.context() as patch, pytest.raises(HitablesError, match="Read-only"):
+        patch.setattr(Path, "unlink", refused)
+        remove(request)
+    assert number_of(tmp_path / "state") == 1
+    assert remove(request) == [tmp_path / UNIT]
+    assert not (tmp_path / "state" / "boot").exists()
