@@ -77,10 +77,10 @@ def confirmed_by_connection(folder: str, number: int, new: NewConnections | None
 def guard_rolls_back(folder: str, number: int, why: str, copy: Copy) -> None:
     """Load the old rules because of *why*, if record *number* still waits; *copy*: what that needs."""
     with Store.open(folder, create=bool(copy), wait=60.0) as store:
-        if not _is_own(store.state().waiting, number) and store.is_there:
+        if _has_ended(store, number):
             return
-        if store.write_missing(copy):
-            store.log(f"{number}: files of the state were missing, and are written again")
+        if store.mend(copy):
+            store.log(f"{number}: files of the state were missing or damaged, and are written again")
         state = store.state()
         if not _is_own(state.waiting, number):
             raise HitablesError(f"{folder}: the state is missing")
@@ -91,6 +91,14 @@ def guard_rolls_back(folder: str, number: int, why: str, copy: Copy) -> None:
             raise
     told = [f"rule set {number} was taken back, because {why}; the old rules are loaded", *notes]
     guards.tell_everyone("\n".join(f"hitables: {each}" for each in told))
+
+
+def _has_ended(store: Store, number: int) -> bool:
+    """Whether record *number* does not wait any more; where the state is damaged, its mark says it."""
+    try:
+        return store.is_there and not _is_own(store.state().waiting, number)
+    except FileError:
+        return store.has_ended(number)
 
 
 def undo(store: Store, state: State, why: str) -> list[str]:

@@ -203,7 +203,7 @@ class Store:
         waiting = state.waiting
         if waiting and (waiting.boot != boot_id() or not waiting.guard):
             state = replace(state, waiting=None, status={**state.status, waiting.number: ENDED})
-        elif waiting and self.has(waiting.number) and not is_there(self._mark(waiting.number)):
+        elif waiting and self.has_ended(waiting.number):
             state = replace(state, waiting=None, status={**state.status, waiting.number: ROLLED_BACK})
         return state
 
@@ -220,6 +220,10 @@ class Store:
         """The record does not wait any more: its rules are confirmed or taken back."""
         with _system_errors(self._mark(number)):
             self._mark(number).unlink(missing_ok=True)
+
+    def has_ended(self, number: int) -> bool:
+        """Whether record *number* is there and does not wait."""
+        return self.has(number) and not is_there(self._mark(number))
 
     def _mark(self, number: int) -> Path:
         return self._folder(number) / "waits"
@@ -393,15 +397,31 @@ class Store:
         files.append(self.folder / "state.json")  # last, as it names records that are complete
         return {str(file.relative_to(self.folder)): read_text(str(file)) for file in files}
 
-    def write_missing(self, copy: Copy) -> bool:
-        """Write the files of *copy* that are not there; whether there are such files."""
-        missing = [name for name in copy if not is_there(self.folder / name)]
-        for name in missing:
+    def mend(self, copy: Copy) -> bool:
+        """Write the files of *copy* that are missing or damaged here; whether there are such files."""
+        missing = {name for name in copy if not is_there(self.folder / name)}
+        damaged = self._damaged_parts()
+        lost = [name for name in copy if name in missing or name.split("/")[0] in damaged]
+        for name in lost:
             path = self.folder / name
             with _system_errors(path):
                 path.parent.mkdir(mode=0o700, exist_ok=True)
             self._write(path, copy[name])
-        return bool(missing)
+        return bool(lost)
+
+    def _damaged_parts(self) -> set[str]:
+        """The names of state.json and of the folders of records, as far as they are damaged."""
+        damaged = set()
+        for number in self.numbers():
+            try:
+                self.record(number)
+            except FileError:
+                damaged.add(self._folder(number).name)
+        try:
+            self.state()
+        except FileError:
+            damaged.add("state.json")
+        return damaged
 
     def _json_of(self, number: int) -> Any:
         """What record.json of record *number* has."""

@@ -415,10 +415,33 @@ def test_a_state_that_is_removed_does_not_stop_the_guard(firewall: Firewall, nam
     removed = firewall.state / name
     removed.rename(firewall.folder / "away")
     firewall.until(lambda: "taken back, because" in firewall.log())
-    assert "files of the state were missing, and are written again" in firewall.log()
+    assert "files of the state were missing or damaged, and are written again" in firewall.log()
     assert "--dport 22 " in firewall.save()
     assert "rolled back" in firewall.hitables("history").stdout
     assert "IPv4: the kernel holds rule set 2" in firewall.hitables("status").stdout
+
+
+@pytest.mark.parametrize("name", ["state.json", "0002/loaded4", "0002/record.json"])
+def test_a_state_that_is_damaged_does_not_stop_the_guard(firewall: Firewall, name: str) -> None:
+    firewall.hitables("apply", other_file(firewall), "--confirm", 2)
+    time.sleep(1)  # until the guard has looked
+    (firewall.state / name).write_text("")
+    firewall.until(lambda: "taken back, because" in firewall.log())
+    assert "files of the state were missing or damaged, and are written again" in firewall.log()
+    assert "--dport 22 " in firewall.save()
+    assert "IPv4: the kernel holds rule set 2" in firewall.hitables("status").stdout
+
+
+def test_a_guard_does_not_take_back_what_was_confirmed_before_the_state_was_damaged(
+    firewall: Firewall,
+) -> None:
+    firewall.hitables("apply", other_file(firewall), "--confirm", 600)
+    store = Store(firewall.state, -1)
+    copy = store.copy(store.state())
+    firewall.hitables("confirm")
+    (firewall.state / "state.json").write_text("")
+    guard_rolls_back(str(firewall.state), 3, "the test wants it", copy)
+    assert (firewall.state / "state.json").read_text() == ""
 
 
 def roll_back_on_a_full_disk(folder: str) -> str:
