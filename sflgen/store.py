@@ -172,7 +172,8 @@ class Store:
         """Record *plan*, and pass its patch to *load*, which loads it, or to *show*, which prints it.
 
         If the record cannot be written, *load* raises a HitablesError, or *show* raises anything, the state
-        is restored, in memory and on disk.  HitablesError for a store that is closed.
+        is restored, in memory and on disk.  So it is after an interrupt, which waits for the end of *load*.
+        HitablesError for a store that is closed.
         """
         self._check_open()
         if plan.before is not self.state:
@@ -182,37 +183,43 @@ class Store:
                 f"{self.folder}: it is unknown whether the kernel has the last patch; "
                 "run a command with --live to find out"
             )
-        start = self._end
         record = record_text(plan)
         interrupts.check()
+        if load is not None:
+            with interrupts.deferred():  # *load* ends with the kernel having all of the patch or nothing
+                self._write_record(record, plan, durable=False)
+                self._load(plan, load)
+        else:
+            start = self._end
+            try:
+                self._write_record(record + settled_text(plan.after.version), plan, durable=True)
+                if show is not None:
+                    show(plan.text)
+            except BaseException:  # also an interrupt
+                with interrupts.deferred():
+                    self._truncate(start)
+                    self.state = plan.before
+                raise
+        self._compact_long_journal()
+
+    def _write_record(self, record: str, plan: Plan, durable: bool) -> None:
+        start = self._end
         try:
-            settled = "" if load else settled_text(plan.after.version)
-            self._append(record + settled, durable=load is None)
+            self._append(record, durable)
         except OSError as error:
             self._truncate(start)
             raise HitablesError(f"{self._journal}: {error.strerror}; nothing is changed") from None
         self.state = plan.after
-        if load is not None:
-            self._load(plan, load)
-        elif show is not None:
-            try:
-                show(plan.text)
-            except BaseException:
-                self._truncate(start)
-                self.state = plan.before
-                raise
-        self._compact_long_journal()
 
     def _load(self, plan: Plan, load: Callable[[str], None]) -> None:
         self.unsettled, self.unsettled_edits = plan.before, plan.edits
-        with interrupts.deferred():  # *load* ends with the kernel having all of the patch or nothing
-            try:
-                load(plan.text)
-                self.flush()
-            except HitablesError:
-                self.undo()
-                raise
-            self.settle()
+        try:
+            load(plan.text)
+            self.flush()
+        except HitablesError:
+            self.undo()
+            raise
+        self.settle()
 
     def flush(self) -> None:
         """Write the last record to disk; `load` may call it while the kernel is at work.

@@ -234,7 +234,7 @@ def test_files_of_others_stay_in_the_directory(folder: Path) -> None:
 @pytest.mark.parametrize("name", ["master.7.rules", "loaded.1.rules", "map.2", "journal.1"])
 def test_a_new_state_does_not_replace_files_of_others(folder: Path, tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("notes")
-    with Store.open(folder, to_write=False) as store, pytest.raises(HitablesError, match=f"holds {name}, "):
+    with Store.open(folder, to_write=False) as store, pytest.raises(HitablesError, match=f"holds {name}: "):
         Store.create(tmp_path, store.state)
     assert (tmp_path / name).read_text() == "notes"
 
@@ -278,6 +278,30 @@ def test_a_commit_interrupted_during_the_load_is_unsettled(folder: Path) -> None
         store.undo()
     with Store.open(folder) as store:
         assert store.unsettled is None and store.state.version == 4
+
+
+@pytest.mark.parametrize("loads", [False, True])
+def test_an_interrupt_while_the_record_is_written_loses_no_patch(
+    folder: Path, loads: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C comes just when the record is in the journal."""
+    (journal,) = folder.glob("journal.*")
+    before, append, patches = journal.read_bytes(), Store._append, list[str]()
+
+    def interrupted(store: Store, text: str, durable: bool = True) -> None:
+        append(store, text, durable)
+        if not patches:
+            signal.raise_signal(signal.SIGINT)
+
+    with Store.open(folder) as store:
+        state = store.state
+        plan = plan_unproved(state, read_commands("-P INPUT DROP", state.master))
+        monkeypatch.setattr(Store, "_append", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            store.commit(plan, **{"load" if loads else "show": patches.append})
+        assert store.state is (plan.after if loads else state) and store.unsettled is None
+    assert patches == ([plan.text] if loads else []), "a load is ended first"
+    assert (journal.read_bytes() == before) is not loads
 
 
 FULL = """
