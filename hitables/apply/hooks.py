@@ -14,7 +14,8 @@ from ..ir.packet import Backend
 from ..kernel.checked_save import also_present
 from ..kernel.contents import TABLES
 
-_FAMILIES = ("ip", "ip6", "inet", "netdev")
+_OURS = ("ip", "ip6")  # of nf_tables; iptables-nft has its tables there
+_FAMILIES = (*_OURS, "inet", "netdev", "bridge")  # arp has no packets of IP
 # Programs by the names of their tables, or the beginnings of these.
 _OWNERS = (
     ("firewalld", "firewalld"),
@@ -43,13 +44,17 @@ def others(families: Iterable[Family], backend: Backend) -> list[str]:
     if listed.returncode:
         reason = listed.stderr.decode("utf-8", "replace").strip()
         return [*found, f"nft list chains: {reason or 'no message'}; other tables of nf_tables are not known"]
+    try:
+        items = json.loads(listed.stdout)["nftables"]
+    except (ValueError, KeyError, TypeError):
+        return [*found, "nft -j list chains: no JSON; other tables of nf_tables are not known"]
     hooks: dict[tuple[str, str], list[str]] = {}
-    for item in json.loads(listed.stdout)["nftables"]:
+    for item in items:
         chain = item.get("chain", {})
         place = chain.get("family", ""), chain.get("table", "")
-        if "hook" in chain and place[0] in _FAMILIES and not (place[0] != "inet" and place[1] in TABLES):
+        if "hook" in chain and place[0] in _FAMILIES and not (place[0] in _OURS and place[1] in TABLES):
             policy = "" if chain.get("policy", "accept") == "accept" else f", policy {chain['policy']}"
-            hooks.setdefault(place, []).append(f"{chain['hook']} (priority {chain['prio']}{policy})")
+            hooks.setdefault(place, []).append(f"{chain['hook']} (priority {chain.get('prio', '?')}{policy})")
     for (family, table), chains in hooks.items():
         owner = next((name for start, name in _OWNERS if table.startswith(start)), "")
         whose = f" of {owner}" if owner else ""

@@ -12,9 +12,11 @@ from support.firewall import Firewall, office, plain
 from support.small_namespace import Namespace
 
 from hitables.apply import status
+from hitables.apply.hooks import others
 from hitables.apply.status import Compared
 from hitables.apply.store import Store
 from hitables.cli.main import main
+from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 
 pytestmark = pytest.mark.needs_kernel
@@ -195,6 +197,18 @@ def test_other_tables_on_the_hooks_are_named(firewall: Firewall) -> None:
     firewall.namespace.run(["nft", chain])
     shown = firewall.hitables("status").stdout
     assert "table inet firewalld of firewalld, too: hooks input (priority 10, policy drop)" in shown
+
+
+@pytest.mark.parametrize(
+    ("family", "hook"), [("netdev", "ingress device lo"), ("bridge", "input"), ("inet", "input")]
+)
+def test_a_table_of_another_family_may_have_the_name_of_one_of_iptables(family: str, hook: str) -> None:
+    with Namespace() as namespace:
+        namespace.run(["nft", f"add table {family} filter"])
+        chain = f"{{ type filter hook {hook} priority 0; policy drop; }}"
+        namespace.run(["nft", f"add chain {family} filter first {chain}"])
+        named = f"packets pass table {family} filter, too: hooks {hook.split()[0]} (priority 0, policy drop)"
+        assert named in namespace.call(others, [Family.IPV4], Backend.NFT)
 
 
 def test_both_backends_at_once_are_named(firewall: Firewall) -> None:
