@@ -45,6 +45,9 @@ from .store import Store
 
 _TOOL = {Family.IPV4: "iptables", Family.IPV6: "ip6tables"}
 
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')  # as comments are printed
+_NO_COUNT = re.compile(r" -c 0 0(?!\S)")
+
 # For more chains iptables-save reads counters faster than the tool that stays.
 FEW_CHAINS = 64
 
@@ -136,7 +139,7 @@ class Kernel:
             if not is_done:
                 raise LiveError(f"{tool.command[0]}: {output}")
             rules = [line for line in with_ends(output) if line.startswith("-A ")]
-            has_counts |= any(" -c 0 0" not in line for line in rules)
+            has_counts |= any(_NO_COUNT.search(_QUOTED.sub("", line)) is None for line in rules)
             callees = {name for chain in chains for rule in chain.rules if (name := jumps_to(rule))}
             policies = {chain.name: chain.policy for chain in chains} | dict.fromkeys(callees)
             heads = [f":{quote(name)} {policy or '-'} [0:0]\n" for name, policy in policies.items()]

@@ -10,6 +10,7 @@ import pytest
 from support import command_clients
 from support.sflgen_command import both
 
+import hitables
 from hitables.analyse.weights import Weights
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
@@ -21,6 +22,7 @@ from sflgen.hot_rules import hot_unproved
 from sflgen.kernel import Kernel, finish_commit, loader
 from sflgen.planner import Plan, fold_unproved, plan_unproved, start_unproved
 from sflgen.repair import find, take, undo, updates_of
+from sflgen.restore import Restore
 from sflgen.settings import Settings, Strategy
 from sflgen.store import Store
 
@@ -259,3 +261,14 @@ def test_entries_that_become_a_tree_keep_their_counts(backend: str, tmp_path: Pa
     first = EVERY | {port: port for port in range(100, 120)}
     both_trees = first | {port: port for port in range(200, 220)}
     assert seen == [first, first, both_trees, both_trees]
+
+
+def test_a_comment_is_no_counter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tool that stays prints the comment before the count of the rule."""
+    rule = '-A INPUT -s 10.0.0.1/32 -m comment --comment "was \\" -c 0 0" -c 5 300 -j DROP\n'
+    kernel = Kernel(Family.IPV4, Settings(Backend.NFT), stays=True)
+    kernel._restore = Restore(["true"], ())
+    monkeypatch.setattr(kernel._restore, "run", lambda commands: (f"-P INPUT ACCEPT\n{rule}", True))
+    loaded = hitables.read(f"*filter\n:INPUT ACCEPT [0:0]\n{rule}COMMIT\n")
+    (table,) = kernel.counters({("filter", "INPUT")}, loaded)
+    assert [each.counters for each in table["INPUT"].rules] == [(5, 300)]
