@@ -146,7 +146,7 @@ def write_chunks(path: str, chunks: Iterable[bytes | memoryview]) -> None:
             file.writelines(chunks)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, _new_mode(mode))
+        _give_rights(temporary, target)
         interrupts.check()
         os.replace(temporary, target)
     except OSError as error:
@@ -211,7 +211,7 @@ def _prepared(path: str, data: bytes, temporaries: list[str]) -> Callable[[], No
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, _new_mode(mode))
+        _give_rights(temporary, target)
     except OSError as error:
         raise trouble(path, error) from None
     return rename
@@ -225,11 +225,22 @@ def _mode(target: Path) -> int | None:
         return None
 
 
-def _new_mode(mode: int | None) -> int:
-    """The permissions of a file that replaces one of *mode*, or is new."""
-    umask = os.umask(0)
-    os.umask(umask)
-    return stat.S_IMODE(mode) if mode is not None else 0o666 & ~umask
+def _give_rights(temporary: str, target: Path) -> None:
+    """Give *temporary* the owner, group and permissions of *target*, or those of a new file.
+
+    Only root may give a file to somebody else; for other users it becomes theirs.
+    """
+    try:
+        now = target.stat()
+    except OSError:
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
+        return
+    for owner, group in ((-1, now.st_gid), (now.st_uid, -1)):
+        with suppress(OSError):  # not permitted, or unknown to this namespace of users
+            os.chown(temporary, owner, group)
+    os.chmod(temporary, stat.S_IMODE(now.st_mode))  # behind the owner, whose change removes some of it
 
 
 def descriptor(path: str) -> int | None:

@@ -96,6 +96,22 @@ def test_the_mode_of_a_file_and_a_link_to_it_stay(tmp_path: Path) -> None:
     assert (path.read_text(), path.stat().st_mode & 0o777) == ("new", 0o600)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to others")
+def test_the_owner_and_the_group_of_a_file_stay(tmp_path: Path) -> None:
+    path = tmp_path / "rules"
+    path.write_text("old")
+    os.chown(path, 65534, 65533)
+    path.chmod(0o640)
+    for write in (
+        lambda: files.write_text(str(path), "new"),
+        lambda: files.write_chunks(str(path), [b"new"]),
+    ):
+        write()
+        now = path.stat()
+        assert (now.st_uid, now.st_gid, now.st_mode & 0o7777) == (65534, 65533, 0o640)
+    assert path.read_text() == "new"
+
+
 def test_chunks_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "packets"
     files.write_chunks(str(path), iter([b"one", memoryview(b"two"), b""]))
