@@ -8,9 +8,11 @@ rules, confirmed, or with the old ones.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import itertools
 import os
+import signal
 import subprocess
 import tempfile
 import time
@@ -493,10 +495,7 @@ def _checked(request: Request, store: Store, state: State, guard: guards.Guard) 
     number = state.waiting.number
     store.close()
     try:
-        done = subprocess.run(request.check, shell=True, check=False, timeout=request.confirm or None)
-        why = "" if done.returncode == 0 else f"it ended with exit status {done.returncode}"
-    except subprocess.TimeoutExpired:
-        why = f"it did not end within {request.confirm:g} s"
+        why = why_failed(request.check, request.confirm)
     except BaseException:
         guard.abandon()
         raise
@@ -521,3 +520,21 @@ def _checked(request: Request, store: Store, state: State, guard: guards.Guard) 
     raise HitablesError(
         f"--check {request.check!r}: {why}; rule set {number} is taken back, and the old rules are loaded"
     )
+
+
+def why_failed(check: str, seconds: float) -> str:
+    """Why the command *check* fails, which has *seconds* (0: any time); "" if it succeeds.
+
+    What it has started ends with it if it is stopped: it would hold our output open.
+    """
+    process = subprocess.Popen(check, shell=True, start_new_session=True)
+    try:
+        status = process.wait(seconds or None)
+    except BaseException as error:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if isinstance(error, subprocess.TimeoutExpired):
+            return f"it did not end within {seconds:g} s"
+        raise
+    return f"it ended with exit status {status}" if status else ""

@@ -22,6 +22,7 @@ from support.firewall import Firewall, plain
 from support.small_namespace import Namespace
 
 from hitables.apply import guard
+from hitables.apply.run import why_failed
 from hitables.apply.store import Store
 from hitables.ir.packet import Backend
 
@@ -457,3 +458,14 @@ def test_rules_of_a_record_that_are_not_those_recorded_are_an_error(
             said = firewall.hitables(*command, status=2).stderr
             assert f"{path}: damaged (these are not the rules that were recorded); move" in said
         assert ":INPUT DROP" in firewall.save()
+
+
+def test_a_check_that_takes_too_long_ends_with_all_that_it_has_started(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    path = tmp_path / "pipe"
+    path.symlink_to(f"/proc/{os.getpid()}/fd/{writer}")
+    assert why_failed(f"sleep 300 > {path} & wait", 0.5) == "it did not end within 0.5 s"
+    os.close(writer)
+    os.set_blocking(reader, False)
+    assert os.read(reader, 1) == b"", "nobody has the pipe open"
+    os.close(reader)
