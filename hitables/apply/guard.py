@@ -78,7 +78,7 @@ class Guard:
         self.connection.close()
 
     def abandon(self) -> None:
-        """The loading has failed: the guard rolls back now."""
+        """The loading has failed: the guard rolls back now.  After `loaded` this changes nothing."""
         self.connection.close()
 
 

@@ -24,7 +24,7 @@ from typing import Any
 from ..compiler.options import Options
 from ..errors import HitablesError, InvalidOption, LiveError
 from ..files import is_there
-from ..interrupts import deferred
+from ..interrupts import answered, deferred
 from ..ir.fields import Family
 from ..ir.foreign import is_foreign, patterns_of, unmatched
 from ..ir.foreign import recognised as recognised_presets
@@ -497,7 +497,12 @@ def _checked(request: Request, store: Store, state: State, guard: guards.Guard) 
     try:
         why = why_failed(request.check, request.confirm)
     except BaseException:
-        guard.abandon()
+        with deferred():
+            answered()  # else the files of the state would not be written
+            try:
+                _take_back(request.folder, number, "the check was interrupted")
+            finally:
+                guard.abandon()
         raise
     with Store.open(request.folder, wait=60.0) as again:
         state = again.state()
@@ -520,6 +525,14 @@ def _checked(request: Request, store: Store, state: State, guard: guards.Guard) 
     raise HitablesError(
         f"--check {request.check!r}: {why}; rule set {number} is taken back, and the old rules are loaded"
     )
+
+
+def _take_back(folder: str, number: int, why: str) -> None:
+    """Load the old rules, if record *number* still waits."""
+    with Store.open(folder, wait=60.0) as store:
+        state = store.state()
+        if state.waiting is not None and state.waiting.number == number:
+            undo(store, state, why)
 
 
 def why_failed(check: str, seconds: float) -> str:

@@ -469,3 +469,12 @@ def test_a_check_that_takes_too_long_ends_with_all_that_it_has_started(tmp_path:
     os.set_blocking(reader, False)
     assert os.read(reader, 1) == b"", "nobody has the pipe open"
     os.close(reader)
+
+
+def test_an_interrupt_during_a_check_takes_the_rules_back_at_once(firewall: Firewall) -> None:
+    firewall.load(OLD)
+    before = plain(firewall.save())
+    check = "kill -INT $PPID; sleep 60"
+    firewall.hitables("apply", firewall.file(NEW), "--check", check, "--confirm", 600, status=130)
+    assert plain(firewall.save()) == before
+    assert "the check was interrupted" in firewall.log()
