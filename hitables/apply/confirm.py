@@ -161,6 +161,7 @@ def _rolled_back(
     folder: str, number: int | None, guarded_by: int | None, asked_about: int
 ) -> tuple[int, list[str]]:
     """`roll_back`; *asked_about*: the record that waited when it was called, or 0."""
+    notes: list[str] = []
     with Store.open(folder, wait=60.0) as store:
         state = store.state()
         waiting = state.waiting
@@ -172,27 +173,19 @@ def _rolled_back(
         if waiting is not None:
             if number == waiting.number:
                 raise HitablesError(f"rule set {number} is loaded, and waits: hitables confirm")
-            if number is not None:
-                in_force(store, number)  # an error of it comes before anything changes
-            notes = undo(store, state, "hitables rollback was called")
+            if number not in (None, waiting.before):
+                _exchanged(store, number, state.confirmed)  # an error of it comes before anything changes
+            notes += undo(store, state, "hitables rollback was called")
             if number in (None, waiting.before):
                 return waiting.before, notes
             state = store.state()
         current = state.confirmed
-        if not current:
-            raise HitablesError(f"{folder}: no rule set is loaded from here, so none can be taken back")
-        wanted = number or store.record(current).before
-        if not wanted:
+        wanted = number or (store.record(current).before if current else 0)
+        if current and not wanted:
             raise HitablesError(f"{folder}: there is no rule set before {current}")
-        then, now = in_force(store, wanted), in_force(store, current)
-        if then.record.backend != now.record.backend:
-            raise HitablesError(
-                f"rule set {wanted} was loaded by iptables-{then.record.backend}, and {current} by "
-                f"iptables-{now.record.backend}: packets would pass both; apply the file of {wanted} with "
-                f"--backend {now.record.backend} instead"
-            )
+        then, now = _exchanged(store, wanted, current)
         try:
-            notes = bring_back(store, then, now, everything=wanted == current)
+            notes += bring_back(store, then, now, everything=wanted == current)
             for (family, table), holder in places(now.record).items():
                 if (family, table) not in places(then.record):
                     store.add_beside(wanted, family, table, holder)
@@ -206,6 +199,20 @@ def _rolled_back(
             raise FileError(f"{error}; rule set {current} is loaded again") from None
         store.log(f"{wanted}: loaded again in place of {current}")
         return wanted, notes
+
+
+def _exchanged(store: Store, wanted: int, current: int) -> tuple[InForce, InForce]:
+    """Both rule sets; HitablesError if *wanted* cannot be loaded in place of *current*, or that is none."""
+    if not current:
+        raise HitablesError(f"{store.folder}: no rule set is confirmed, so there is none to replace")
+    then, now = in_force(store, wanted), in_force(store, current)
+    if then.record.backend != now.record.backend:
+        raise HitablesError(
+            f"rule set {wanted} was loaded by iptables-{then.record.backend}, and {current} by "
+            f"iptables-{now.record.backend}: packets would pass both; apply the file of {wanted} with "
+            f"--backend {now.record.backend} instead"
+        )
+    return then, now
 
 
 def _waiting_now(folder: str) -> Waiting | None:

@@ -478,3 +478,15 @@ def test_an_interrupt_during_a_check_takes_the_rules_back_at_once(firewall: Fire
     firewall.hitables("apply", firewall.file(NEW), "--check", check, "--confirm", 600, status=130)
     assert plain(firewall.save()) == before
     assert "the check was interrupted" in firewall.log()
+
+
+def test_a_rollback_that_cannot_be_done_leaves_what_waits(firewall: Firewall) -> None:
+    """The first rules wait, and another number than that of those before is asked for."""
+    firewall.hitables("apply", firewall.file(OLD), "--confirm", 0.5)
+    firewall.until(lambda: "taken back, because" in firewall.log())
+    firewall.hitables("apply", firewall.file(NEW), "--confirm", 600)
+    waits, loaded = guard_of(firewall), plain(firewall.save())
+    error = firewall.hitables("rollback", 2, status=2).stderr
+    assert "no rule set is confirmed, so there is none to replace" in error
+    assert guard_of(firewall) == waits and plain(firewall.save()) == loaded
+    firewall.hitables("rollback")
