@@ -34,7 +34,7 @@ def release(folder: str, tables: Sequence[str], family: Family | None = None) ->
         given_up = _asked_for(current, tables, family)
         state, record = _without(store, state, current, given_up)
         state = confirm_record(store, state, record.number, given_up)
-        store.log(f"{record.number}: {state.confirmed} without {_listed(given_up)}")
+        store.log(f"{record.number}: {current.number} without {_listed(given_up)}")
         store.forget_old(state)
     return record.number, given_up
 

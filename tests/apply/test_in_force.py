@@ -490,6 +490,7 @@ def test_a_table_that_is_given_up_is_no_more_compared_repaired_or_loaded_at_boot
     assert (
         told == "rule set 3 is in force without table nat of IPv4; the kernel keeps these rules as they are\n"
     )
+    assert "3: 2 without nat of IPv4\n" in firewall.log()
     assert firewall.save() == kept
     firewall.iptables(*MASQUERADE)
     shown = firewall.hitables("status").stdout
