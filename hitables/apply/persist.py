@@ -139,11 +139,18 @@ def ssh_ports() -> tuple[int, ...]:
             check=False,
             env={**os.environ, "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"},
         )
-        ports += [int(line[5:]) for line in done.stdout.splitlines() if line.startswith("port ")]
+        ports += _ports_of(done.stdout)
     session = ssh_connection(os.environ).split()
     if len(session) == 4 and session[3].isdecimal():
         ports.append(int(session[3]))
     return tuple(dict.fromkeys(ports)) or (22,)
+
+
+def _ports_of(settings: str) -> list[int]:
+    """The ports in what `sshd -T` prints; an address to listen on may have a port of its own."""
+    lines = (line.split() for line in settings.splitlines())
+    words = [line[1].rpartition(":")[2] for line in lines if line[:1] in (["port"], ["listenaddress"])]
+    return [int(word) for word in words if word.isdecimal()]
 
 
 def _earlier(store: Store, state: State) -> dict[Family, Tables]:

@@ -16,7 +16,7 @@ from hitables.apply.boot_script import Access, checksum
 from hitables.apply.boot_texts import BootRules, boot_rules
 from hitables.apply.boot_unit import UNIT
 from hitables.apply.counts import keyed, of_source
-from hitables.apply.persist import Request, remove, rules_of
+from hitables.apply.persist import Request, remove, rules_of, ssh_ports
 from hitables.apply.store import Store
 from hitables.apply.texts import parse, write
 from hitables.errors import HitablesError
@@ -210,3 +210,18 @@ def test_a_removal_that_fails_leaves_what_the_unit_starts(
     assert number_of(tmp_path / "state") == 1
     assert remove(request) == [tmp_path / UNIT]
     assert not (tmp_path / "state" / "boot").exists()
+
+
+def test_the_boot_lets_in_ssh_at_the_ports_of_all_addresses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As sshd -T prints `ListenAddress` without a `Port`."""
+    sshd = tmp_path / "sshd"
+    sshd.write_text(
+        "#!/bin/sh\necho port 22\necho addressfamily any\necho listenaddress 192.0.2.1:2222\n"
+        "echo 'listenaddress [2001:db8::1]:2223'\n"
+    )
+    sshd.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("SSH_CONNECTION", raising=False)
+    assert ssh_ports()[:3] == (22, 2222, 2223)
