@@ -14,7 +14,7 @@ Callers: the command `hitables compile`, and `hitables.compile` (api.py).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain as row
@@ -29,11 +29,11 @@ from ..ir.fields import Family
 from ..ir.foreign import entered_from, hide, is_foreign, show, with_appended
 from ..ir.marker import with_markers
 from ..ir.meaning import Digests
-from ..ir.program import Program, with_undeclared_kept
-from ..ir.rule import FIRST_LOADED
+from ..ir.program import Chain, Program, with_undeclared_kept
+from ..ir.rule import Match
 from ..nouns import counted
 from ..parse.iptables import Vocabulary
-from ..parse.named_memory import SHARING
+from ..parse.named_memory import NamedMemory, loaded_first, named_memory
 from ..reader import read
 from ..rule_lines import lines_of
 from ..verify.question import ByRegions, Difference, Equal, Question, Undecided
@@ -221,7 +221,8 @@ def compile_program(
         if fault is None:
             raise _not_equivalent(mismatch)
         without_hot, place = compiled.without_hot(fault), (fault.table, fault.chain)
-        if without_hot is None and scheme == "tree" and place not in options.careful:
+        may_be_careful = scheme == "tree" and fault.why != MIXED and place not in options.careful
+        if without_hot is None and may_be_careful:
             tell("compiling")
             options = replace(options, careful=options.careful | {place})
             compiled = _transform(program, options, scheme, done)
@@ -388,13 +389,14 @@ def _fault(
         suspects = _chains_in_line(compiled, text, mismatch.line)
         why = "its tree, once printed, cannot be read back"
     else:
+        fault = _mixing(program, compiled, text, _details(mismatch))
+        if fault is not None:
+            return fault
         suspects = _chains_on_path(compiled, mismatch)
         why = "its tree would treat a packet differently"
-    # What is known to go wrong is blamed first.
-    suspects = sorted(suspects, key=lambda suspect: not _mixes(program, *suspect))
     first = None
     for table, chain in suspects:
-        fault = Fault(table, chain, MIXED if _mixes(program, table, chain) else why, _details(mismatch))
+        fault = Fault(table, chain, why, _details(mismatch))
         # If putting this chain back suffices, the other suspects keep their trees.
         candidate = compiled.leaving(program, fault).program
         if len(suspects) == 1 or _is_repaired(program, candidate, mismatch, question, leave):
@@ -403,10 +405,31 @@ def _fault(
     return first
 
 
-def _mixes(program: Program, table: str, chain: str) -> bool:
-    """Whether rules of the chain share a memory that other rules configure differently."""
-    matches = row.from_iterable(rule.matches for rule in program.table(table)[chain].rules)
-    return any(match.name in SHARING and FIRST_LOADED in match.key for match in matches)
+def _mixing(program: Program, compiled: Compiled, text: str, details: str) -> Fault | None:
+    """A chain whose tree lets another rule of a shared memory be loaded first; None: all are as in *program*.
+
+    Packets notice it in any chain that has rules of that memory, whether or not they come to the tree.
+    """
+    before = loaded_first(program)
+
+    def others(text: str) -> set[NamedMemory]:
+        after = loaded_first(read(text, family=program.family, name=_PRINTED)) if before else {}
+        return {memory for memory in before.keys() & after.keys() if before[memory] != after[memory]}
+
+    moved = others(text)
+    first = None
+    for table, chain in compiled.changed() if moved else ():
+        if moved.isdisjoint(map(named_memory, _matches(program.table(table)[chain]))):
+            continue
+        fault = Fault(table, chain, MIXED, details)
+        if not others(write(compiled.leaving(program, fault).program)):
+            return fault
+        first = first or fault
+    return first
+
+
+def _matches(chain: Chain) -> Iterator[Match]:
+    return row.from_iterable(rule.matches for rule in chain.rules)
 
 
 def _is_repaired(

@@ -24,8 +24,10 @@ SHARING = frozenset({"hashlimit", "recent"})  # extensions whose rules share sta
 
 Pieces: TypeAlias = Sequence[tuple[str, Sequence[Rule]]]  # of chains: the chain's name, and rules of it
 
+NamedMemory: TypeAlias = tuple[str, str]  # the extension, and the name
 
-def named_memory(match: Match) -> tuple[str, str] | None:
+
+def named_memory(match: Match) -> NamedMemory | None:
     """The extension and the name of the state that *match* shares; None for other matches."""
     if match.name == "hashlimit":
         return match.name, word_behind("--hashlimit-name", match.words)
@@ -42,9 +44,9 @@ def _parameters(match: Match) -> str:
     return match.key.split(FIRST_LOADED)[0].rstrip()
 
 
-def mixed_memories(rules: Iterable[Rule]) -> frozenset[tuple[str, str]]:
+def mixed_memories(rules: Iterable[Rule]) -> frozenset[NamedMemory]:
     """The shared states for which *rules* have different parameters."""
-    parameters: dict[tuple[str, str], str] = {}
+    parameters: dict[NamedMemory, str] = {}
     mixed = set()
     # Rules share equal matches, so there are far fewer objects than matches.
     matches = {id(match): match for match in chain.from_iterable(rule.matches for rule in rules)}
@@ -76,13 +78,24 @@ def with_first_parameters(program: Program) -> Program:
     return with_rules(program, change)
 
 
+def loaded_first(program: Program) -> dict[NamedMemory, str]:
+    """Of each mixed state: what the keys of its matches say of the parameters in effect."""
+    matches = {id(match): match for rule in program.rules() for match in rule.matches}
+    first = {}
+    for match in matches.values():
+        memory = named_memory(match)
+        if memory is not None and FIRST_LOADED in match.key:
+            first[memory] = match.key.partition(FIRST_LOADED)[2]
+    return first
+
+
 def in_load_order(chains: Pieces) -> Pieces:
     """*chains* in pieces, so that of each mixed state the rule comes first that iptables-nft loaded first.
 
     Rules of a chain stay in order, so the rules before such a rule in its chain come before it.
     """
-    found: set[tuple[str, str]] = set()
-    seen: set[tuple[str, str]] = set()  # states of which a rule with other parameters was met
+    found: set[NamedMemory] = set()
+    seen: set[NamedMemory] = set()  # states of which a rule with other parameters was met
     until: dict[int, tuple[int, int]] = {}  # by number of a chain: the line of the rule, rules up to it
     for number, (_, rules) in enumerate(chains):
         for at, rule in enumerate(rules):
@@ -117,8 +130,8 @@ def _as_legacy_loads(program: Program) -> Iterable[Rule]:
             yield from each.rules
 
 
-def _first(rules: Iterable[Rule], mixed: frozenset[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    parameters: dict[tuple[str, str], str] = {}
+def _first(rules: Iterable[Rule], mixed: frozenset[NamedMemory]) -> dict[NamedMemory, str]:
+    parameters: dict[NamedMemory, str] = {}
     for rule in rules:
         for match in rule.matches:
             name = named_memory(match)

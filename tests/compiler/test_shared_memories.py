@@ -84,6 +84,28 @@ def test_a_chain_that_enters_such_a_chain_keeps_its_tree(name: str, backend: str
     assert why["FORWARD"] == "" and why[name] in ("", MIXED)
 
 
+@pytest.mark.parametrize("backend", ["any", "legacy", "nft"])
+@pytest.mark.parametrize("trees", [1, 3])
+def test_packets_that_never_come_to_the_tree_find_that_another_rule_is_first(
+    trees: int, backend: str
+) -> None:
+    """Legacy loads the chains of trees, which begin with ht, behind `b`, as nft does."""
+    chains = [f"a{at}" for at in range(trees)]
+    limit = "-m hashlimit --hashlimit-mode dstip --hashlimit-name h --hashlimit-upto 1/minute"
+    lines = ["*filter", ":INPUT ACCEPT [0:0]", *(f":{name} - [0:0]" for name in [*chains, "b"])]
+    lines += [f"-A INPUT -s 10.0.0.{at}/32 -j {name}" for at, name in enumerate([*chains, "b"])]
+    for name in chains:
+        tests = [f"-A {name} -s 10.0.1.{at}/32 -p tcp -m tcp --dport 1 -j" for at in range(1, 9)]
+        lines += [f"{test} {('DROP', 'ACCEPT')[at % 2]}" for at, test in enumerate(tests)]
+        lines.append(f"-A {name} -s 10.0.1.9/32 {limit} --hashlimit-burst 4 -j DROP")
+        lines += [f"-A {name} -s 10.0.1.{at}/32 -p tcp -m tcp --dport 1 -j DROP" for at in (11, 12)]
+    lines.append(f"-A b {limit} --hashlimit-burst 2 -j ACCEPT")
+    output = hitables.compile("\n".join([*lines, "COMMIT", ""]), backend=backend)
+    assert output.proved and not output.faults
+    why = {report.chain: report.why for report in output.reports}
+    assert [why[name] for name in chains] == [MIXED, *[""] * (trees - 1)]
+
+
 @pytest.mark.parametrize(
     "rules",
     [
