@@ -22,11 +22,12 @@ _TYPE = re.compile(r"^Type: (\S+)$", re.MULTILINE)
 # By match with a memory: whether it holds for the first packet that asks it, by the option that it has.
 _FRESH: dict[str, dict[str, bool]] = {
     "limit": {"--limit": True},
-    "quota": {"--quota": True},
     "hashlimit": {"--hashlimit-upto": True, "--hashlimit": True, "--hashlimit-above": False},
-    "connlimit": {"--connlimit-upto": True, "--connlimit-above": False},
     "recent": {"--rcheck": False, "--update": False, "--remove": False},
 }
+LARGEST_PACKET = 1500  # bytes: a larger quota lets a first packet pass
+_CONNECTIONS = ("--connlimit-upto", "--connlimit-above")
+_OF_COUNTERS = ("--packets-", "--bytes-")
 # The types that an address is known to have, or not to have.
 _TYPES = frozenset({"UNICAST", "LOCAL", "BROADCAST", "ANYCAST", "MULTICAST"})
 _BY_FORM = frozenset({"UNICAST", "MULTICAST"})
@@ -69,10 +70,24 @@ def of_fresh_memory(match: Match) -> bool | None:
     sure = sure_answer(match)
     if sure is not None:
         return sure
-    for option, holds in _FRESH.get(match.name, {}).items():
+    for option, holds in (_FRESH.get(match.name) or _by_bound(match)).items():
         if option in match.words:
             return holds != is_inverted(match, option)
     return True if match.name == "limit" else None  # its rate may be left out
+
+
+def _by_bound(match: Match) -> dict[str, bool]:
+    """As in _FRESH, of matches for which the number that they have decides."""
+    words = match.words
+    if match.name == "quota":
+        return {"--quota": True} if int(word_behind("--quota", words, "0")) >= LARGEST_PACKET else {}
+    if match.name == "connlimit":
+        most = {option: int(word_behind(option, words, "1")) for option in _CONNECTIONS}
+        return {
+            "--connlimit-upto": most["--connlimit-upto"] > 0,
+            "--connlimit-above": not most["--connlimit-above"],
+        }
+    return {}
 
 
 def is_sent_to_one(match: Match) -> bool | None:
@@ -166,30 +181,41 @@ def _with_unicast(kind: str, family: Family) -> frozenset[str]:
 def is_member(match: Match, packet: Packet, family: Family) -> bool | None:
     """Whether the packet is in the set that *match* names; None if that cannot be found out."""
     words = match.words
-    if "--match-set" not in words[:-2]:
+    if "--match-set" not in words[:-2] or "--return-nomatch" in words:
         return None
     at = words.index("--match-set")
     name, directions = words[at + 1], words[at + 2].split(",")
-    element = _element(name, directions, packet, family)
+    dimensions = _dimensions(name)
+    if dimensions is None:
+        return None
+    if len(directions) < len(dimensions):  # the kernel looks nothing up (ip_set_test)
+        return is_inverted(match, "--match-set")
+    element = _element(dimensions, directions, packet, family)
     if element is None:
         return None
     tested = subprocess.run(["ipset", "test", name, element], capture_output=True, text=True, check=False)
     if "is in set" not in tested.stderr and "is NOT in set" not in tested.stderr:
         return None
-    return (tested.returncode == 0) != is_inverted(match, "--match-set")
+    is_in = tested.returncode == 0
+    if is_in and any(word.startswith(_OF_COUNTERS) for word in words):
+        return None
+    return is_in != is_inverted(match, "--match-set")
 
 
-def _element(name: str, directions: list[str], packet: Packet, family: Family) -> str | None:
-    """The element that is looked up: addresses, and ports with protocol, by the dimensions of the set."""
+def _dimensions(name: str) -> list[str] | None:
+    """What an element of the set has, as "ip" and "port"; None if there is no such set."""
     try:
         listed = subprocess.run(["ipset", "list", "-t", name], capture_output=True, text=True, check=False)
     except OSError:
         return None
     kind = _TYPE.search(listed.stdout)
-    if kind is None or listed.returncode:
-        return None
+    return None if kind is None or listed.returncode else kind[1].partition(":")[2].split(",")
+
+
+def _element(dimensions: list[str], directions: list[str], packet: Packet, family: Family) -> str | None:
+    """The element that is looked up: addresses, ports with protocol, and interfaces, by the dimensions."""
     parts = []
-    for dimension, direction in zip(kind[1].partition(":")[2].split(","), directions, strict=False):
+    for dimension, direction in zip(dimensions, directions, strict=False):
         is_source = direction == "src"
         if dimension in ("ip", "net"):
             value = packet.values.get(Field.SRC if is_source else Field.DST)

@@ -256,6 +256,9 @@ def _interface(client: str, server: str) -> str:
     return device[1] if device and route.returncode == 0 else ""
 
 
+_HOLDS = {True: "holds", False: "does not hold"}
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """A packet that would not pass: what it is, and what decides about it, for the user."""
@@ -356,8 +359,8 @@ class Rules:
         if not passage.passes:
             self.refusals.append(Refusal(what, self._decider(passage.walk, table, chain)))
         self.cautions += (
-            f"{what} passes table {table}, chain {chain}, only if this does not hold: {key}"
-            for key in passage.crucial
+            f"{what} passes table {table}, chain {chain}, only if this {_HOLDS[held]}: {key}"
+            for key, held in passage.crucial
         )
         return passage.passes
 

@@ -7,7 +7,7 @@ restored from the connection is unknown.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ..analyse.mark_bits import EVERY_BIT
 from ..ir.connection_states import LOOPBACK
@@ -15,12 +15,13 @@ from ..ir.fields import Family, Field
 from ..ir.packet import Backend, Outcome, Packet
 from ..ir.packet_text import Spelled, read_packet
 from ..ir.program import Program, Table
-from ..ir.rule import Match, Target
+from ..ir.rule import Target
 from ..ir.semantics import CUT_NUMBERS, Walk
 from ..ir.synproxy import taking
 from ..ir.tracked_walk import INVALID, UNTRACKED, run_tracked, states_written
 from ..syntax.values import number
 from .kernel_answers import answered
+from .unsure_answers import Written, assuming, unsure_answers
 
 # Verdicts with which a packet goes on to where it was going.  SYNPROXY goes on by itself for who answers it.
 _PASSING = frozenset({"ACCEPT", "SNAT", "MASQUERADE", "SYNPROXY"})
@@ -31,12 +32,12 @@ class Passage:
     """A packet's walk through one chain.
 
     passes   whether it goes on
-    crucial  conditions that are unknown: it passes because each is assumed not to hold
+    crucial  conditions that nobody can tell, by key: whether it must hold for the packet to pass
     """
 
     walk: Walk
     passes: bool
-    crucial: tuple[str, ...] = ()
+    crucial: tuple[tuple[str, bool], ...] = ()
 
 
 @dataclass(slots=True)
@@ -53,6 +54,7 @@ class Way:
     marks: dict[str, int | None]
     local: Field | None = None
     is_tracked: bool = True
+    written: Written = field(default_factory=Written)
 
     def enter(self, program: Program, table: str, chain: str, backend: Backend) -> Passage | None:
         """The packet's way through one chain; None if the program lacks it, so that the packet passes."""
@@ -61,15 +63,18 @@ class Way:
             return None
         spelled = self._spelled(table, chain)
         content = taking(content, spelled.packet)
-        walk = run_tracked(content, chain, answered(spelled.packet, self.family, self.local), backend)
+        packet = answered(spelled.packet, self.family, self.local)
+        walk = run_tracked(content, chain, packet, backend)
         passes = _passes(walk)
-        crucial: tuple[str, ...] = ()
-        if passes and walk.open:
-            crucial = tuple(
-                key
-                for key in sorted(walk.open)
-                if not _passes(run_tracked(content, chain, self._assuming(spelled, key), backend))
-            )
+        given = {key for key, _ in spelled.answers.outcomes}
+        unsure = unsure_answers(walk, packet, self.family, given, self.written)
+        matches = {match.key: match for step in walk.steps for match in step.rule.matches}
+        crucial = tuple(
+            (key, held)
+            for key, held in sorted(unsure.items())
+            if passes
+            and not _passes(run_tracked(content, chain, assuming(packet, matches[key], not held), backend))
+        )
         self._note(walk, spelled.packet)
         return Passage(walk, passes, crucial)
 
@@ -86,15 +91,6 @@ class Way:
         if state is not None:
             packet = replace(packet, values={**packet.values, Field.STATE: state})
         return replace(spelled, packet=packet, answers=answers)
-
-    def _assuming(self, spelled: Spelled, key: str) -> Packet:
-        """The packet, for which the condition *key* holds."""
-        packet = answered(spelled.packet, self.family, self.local)
-
-        def fact(match: Match, epoch: int) -> bool | None:
-            return True if match.key == key else packet.fact(match, epoch)
-
-        return replace(packet, fact=fact)
 
     def _note(self, walk: Walk, packet: Packet) -> None:
         """What the targets on a walk of *packet* have made of the marks, and of the tracking."""

@@ -433,13 +433,14 @@ def test_a_guard_that_cannot_take_the_rules_back_tells_everyone_and_tries_again(
         (programs / name).chmod(0o755)
     path = {"PATH": f"{programs}:{os.environ['PATH']}"}
     firewall.hitables("apply", firewall.file(NEW), "--confirm", 1, environment=path)
-    state = firewall.state / "state.json"
-    text = state.read_text()
-    state.write_text("damaged")
+    away = firewall.folder / "away"
+    firewall.state.rename(away)
+    firewall.state.touch()  # a file in place of the folder: nothing can be written there
     firewall.until(lambda: "logger: " in told.read_text())
-    trouble = f"hitables: the old rules cannot be loaded now: {state}: damaged"
+    trouble = f"hitables: the old rules cannot be loaded now: state directory {firewall.state}: "
     assert f"wall: {trouble}" in told.read_text()
-    state.write_text(text)
+    firewall.state.unlink()
+    away.rename(firewall.state)
     firewall.until(lambda: "wall: hitables: rule set 2 was taken back, because" in told.read_text())
     assert plain(firewall.save()) == ""
 

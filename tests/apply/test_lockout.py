@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -455,6 +456,43 @@ def test_an_answer_that_no_match_asks_for_is_told(firewall: Firewall) -> None:
     told = firewall.apply(path, "--must", packet.format("mrak")).stderr
     assert "no match of table filter asks for number=mrak (did you mean mark?)" in told
     assert "asks for" not in firewall.apply(path, "--must", packet.format("mark")).stderr
+
+
+SETS = (
+    "create bans hash:ip counters", "create guests hash:ip", "add guests 10.3.0.1", "create seen hash:ip counters",
+    "add seen 10.3.0.1 packets 10", "create nets hash:net", "add nets 10.0.0.0/8", "create doors hash:ip,port",
+    "add doors 10.3.0.1,tcp:22",
+)  # fmt: skip
+UNSURE = {
+    "--match-set bans src": "-A INPUT -j SET --add-set bans src\n-A INPUT -m set --match-set bans src -j DROP",
+    "--match-set guests src": "-A INPUT -j SET --del-set guests src\n"
+    "-A INPUT -m set ! --match-set guests src -j DROP",
+    "--packets-lt 5": "-A INPUT -m set --match-set seen src --packets-lt 5 -j DROP",
+    "--return-nomatch": "-A INPUT -m set --match-set nets src --return-nomatch -j DROP",
+    "statistic": "-A INPUT -m statistic --mode nth --every 1 --packet 0 -j DROP",
+    "bpf": '-A INPUT -m bpf --bytecode "1,6 0 0 65535" -j DROP',
+    "quota": "-A INPUT -m quota ! --quota 10 -j DROP",
+    "recent .*--rcheck": "-A INPUT -m recent --set --name r\n-A INPUT -m recent --rcheck --name r -j DROP",
+    "mac --mac-source": "-A INPUT -m mac --mac-source 02:00:00:00:00:09 -j DROP",
+}
+
+
+@ONE
+def test_what_nobody_can_tell_of_a_packet_is_named(firewall: Firewall) -> None:
+    """Each of these rules may drop the session: because of others before it, by chance, by a memory."""
+    for command in SETS:
+        firewall.namespace.run(["ipset", *command.split()])
+    for words, rules in UNSURE.items():
+        path = firewall.file(f"*filter\n:INPUT DROP [0:0]\n{rules}\n-A INPUT -j ACCEPT\nCOMMIT\n")
+        said = firewall.apply(path, "--dry-run", status=1, environment=SSH).stderr
+        assert re.search(f"chain INPUT, only if this (does not hold|holds): .*{words}", said), (words, said)
+    sure = "-A INPUT -m recent --set --name r\n-A INPUT -m recent --update --hitcount 4 --name r -j DROP\n"
+    sure += "-A INPUT -m set --match-set doors src -j DROP\n"  # fewer directions than an element has
+    path = firewall.file(f"*filter\n:INPUT DROP [0:0]\n{sure}-A INPUT -j ACCEPT\nCOMMIT\n")
+    assert "only if" not in firewall.apply(path, "--dry-run", status=1, environment=SSH).stderr
+    first = "-A INPUT -p tcp -m connlimit --connlimit-above 0 --connlimit-mask 32 --connlimit-saddr -j DROP"
+    path = firewall.file(f"*filter\n:INPUT DROP [0:0]\n{first}\n-A INPUT -j ACCEPT\nCOMMIT\n")
+    assert first in firewall.apply(path, "--dry-run", status=2, environment=SSH).stderr
 
 
 def test_the_members_of_ipsets_are_let_in(firewall: Firewall) -> None:
