@@ -539,3 +539,16 @@ def test_an_accept_is_needed_where_a_later_rule_drops_some_of_its_packets() -> N
         line for number, line in enumerate(lines, 1) if number not in needless and line.startswith("-A c")
     ]
     assert kept == ["-A c7 -p udp --dport 8 -j ACCEPT"]
+
+
+def test_a_rule_behind_a_mark_is_needed_where_the_packet_had_another_mark_before() -> None:
+    rules = (
+        "-A FORWARD ! -d 10.9.0.77 -j ACCEPT\n-A FORWARD ! -s 10.8.0.77 -j ACCEPT\n"
+        "-A FORWARD -m mark --mark 1 -j MID\n-A MID -j MARK --set-mark 2\n-A MID -j CH\n-A MID -j DROP\n"
+        "-A CH -m mark --mark 2 -j ACCEPT\n"
+    )
+    rules += "".join(f"-A INPUT -s 10.0.{at}.1 -d 10.1.{at}.1 -j ACCEPT\n" for at in range(256))
+    text = "*mangle\n:INPUT DROP\n:FORWARD ACCEPT\n:MID -\n:CH -\n"
+    text += f"-A FORWARD -m mark --mark 2 -j CH\n{rules}COMMIT\n"
+    assert "-A CH -m mark --mark 2 -j ACCEPT" in text.splitlines()[12]
+    assert 13 not in {flaw.line for flaw in lint(hitables.read(text), WHOLE, tell=lambda stage: None).flaws}

@@ -124,6 +124,8 @@ static bool all_gives(struct prover *p, uint32_t chain, uint32_t verdict)
     if (known && p->behind_chain == chain && p->behind_verdict == verdict && lemma_covers_region(r, known))
         return true;
     struct verdict_search search = {.r = r, .verdict = verdict, .for_good = true, .left = r->in.rules};
+    /* The region is that of packets where they come from; what led them there was asked before the writes. */
+    search.blocked = r->in.chain_writes[chain];
     if (!chain_gives(&search, chain, 0))
         return false;
     struct residual_list none = {.end = verdict};
