@@ -17,6 +17,7 @@ from ..ir.packet import Outcome, Packet
 from ..ir.packet_text import PROTOCOLS
 from ..ir.rule import Match, word_behind
 from ..ir.sure_answers import is_inverted, sure_answer
+from ..syntax.values import number
 
 _TYPE = re.compile(r"^Type: (\S+)$", re.MULTILINE)
 # By match with a memory: whether it holds for the first packet that asks it, by the option that it has.
@@ -80,14 +81,19 @@ def _by_bound(match: Match) -> dict[str, bool]:
     """As in _FRESH, of matches for which the number that they have decides."""
     words = match.words
     if match.name == "quota":
-        return {"--quota": True} if int(word_behind("--quota", words, "0")) >= LARGEST_PACKET else {}
+        return {"--quota": True} if _number_behind("--quota", words, "0") >= LARGEST_PACKET else {}
     if match.name == "connlimit":
-        most = {option: int(word_behind(option, words, "1")) for option in _CONNECTIONS}
+        most = {option: _number_behind(option, words, "1") for option in _CONNECTIONS}
         return {
             "--connlimit-upto": most["--connlimit-upto"] > 0,
             "--connlimit-above": not most["--connlimit-above"],
         }
     return {}
+
+
+def _number_behind(option: str, words: tuple[str, ...], default: str) -> int:
+    """The number behind an option, which iptables reads in any base (`0x10`)."""
+    return number(word_behind(option, words, default), 0, 2**64 - 1)
 
 
 def is_sent_to_one(match: Match) -> bool | None:
@@ -213,7 +219,7 @@ def _dimensions(name: str) -> list[str] | None:
 
 
 def _element(dimensions: list[str], directions: list[str], packet: Packet, family: Family) -> str | None:
-    """The element that is looked up: addresses, ports with protocol, and interfaces, by the dimensions."""
+    """The element that is looked up; None if it has more than addresses, and ports with protocol."""
     parts = []
     for dimension, direction in zip(dimensions, directions, strict=False):
         is_source = direction == "src"

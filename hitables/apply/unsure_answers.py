@@ -1,4 +1,4 @@
-"""Answers that may be otherwise than a walk took them: conditions that nobody can tell beforehand.
+"""Matches of which apply cannot know whether they hold for a packet, and how a walk of it took them.
 
 A match with a memory or chance is taken not to hold, unless a first packet answers it (kernel_answers.py).  A
 set, or a list of recent addresses, is read as it is now; a rule on the packet's own way may change it before.

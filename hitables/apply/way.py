@@ -32,7 +32,7 @@ class Passage:
     """A packet's walk through one chain.
 
     passes   whether it goes on
-    crucial  conditions that nobody can tell, by key: whether it must hold for the packet to pass
+    crucial  keys of matches that may hold or not, and whether each must hold for the packet to pass
     """
 
     walk: Walk

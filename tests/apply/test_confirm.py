@@ -468,7 +468,7 @@ def test_a_check_that_takes_too_long_ends_with_all_that_it_has_started(tmp_path:
     assert why_failed(f"sleep 300 > {path} & wait", 0.5) == "it did not end within 0.5 s"
     os.close(writer)
     os.set_blocking(reader, False)
-    assert os.read(reader, 1) == b"", "nobody has the pipe open"
+    assert os.read(reader, 1) == b"", "no process has the pipe open"
     os.close(reader)
 
 

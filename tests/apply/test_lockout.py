@@ -471,7 +471,7 @@ UNSURE = {
     "--return-nomatch": "-A INPUT -m set --match-set nets src --return-nomatch -j DROP",
     "statistic": "-A INPUT -m statistic --mode nth --every 1 --packet 0 -j DROP",
     "bpf": '-A INPUT -m bpf --bytecode "1,6 0 0 65535" -j DROP',
-    "quota": "-A INPUT -m quota ! --quota 10 -j DROP",
+    "quota": "-A INPUT -m quota ! --quota 0x10 -j DROP",
     "recent .*--rcheck": "-A INPUT -m recent --set --name r\n-A INPUT -m recent --rcheck --name r -j DROP",
     "mac --mac-source": "-A INPUT -m mac --mac-source 02:00:00:00:00:09 -j DROP",
 }
