@@ -127,8 +127,8 @@ def compile_by_stage(source: str, output: str) -> None:
     compilation = compile_text(
         read_text(source), Options(), tell=lambda stage: began.append((stage, time.process_time()))
     )
-    if compilation.faults:
-        raise HitablesError(f"{source}: {compilation.faults[0]}")
+    if compilation.faults or compilation.by_regions:
+        raise HitablesError(f"{source}: {(*compilation.faults, *compilation.by_regions)[0]}")
     Path(output).write_text(compilation.text)
     ends = [*(at for _, at in began[1:]), time.process_time()]
     stages = {name: round(end - at, 3) for (name, at), end in zip(began, ends, strict=True)}

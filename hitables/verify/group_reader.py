@@ -319,7 +319,7 @@ def _listed(
 ) -> dict[int, list[int]]:
     """Find the rules that go (`-g`) to a chain of copies which ends in their own target; change *of*.
 
-    The target may have some of their matches: some do not load without `-p`.
+    The target may have some of their matches, but not all: some do not load without `-p`.
 
     A chain behind a test may look so by chance.  Then the rule has copies elsewhere.
     """
@@ -332,7 +332,7 @@ def _listed(
         rule, chain = final.get(match_keys[at], -1), int(region.entered[at])
         if rule < 0 or target_keys[last[chain]] != rules.target_keys[rule]:
             continue
-        if not region.matchless[last[chain]] and not region.matches(last[chain]) <= region.matches(at):
+        if not region.matchless[last[chain]] and not region.matches(last[chain]) < region.matches(at):
             continue
         # Of rules with the same matches, the first decides.
         firsts: dict[bytes, int] = {}

@@ -449,6 +449,39 @@ def test_the_target_behind_listed_rules_may_need_a_protocol(monkeypatch: pytest.
     assert not proved_by_lists(before, after.replace(f"l0 {reset}", "l0 -p tcp -j REJECT"), monkeypatch)
 
 
+IN_ITS_GROUP = """\
+*filter
+:FORWARD DROP [0:0]
+-A FORWARD -s 10.0.0.1/32 -j DROP
+-A FORWARD -s 10.0.0.3/32 -p tcp -j DROP
+-A FORWARD -d 10.0.0.2/32 -j ACCEPT
+COMMIT
+"""
+BEHIND_ITS_OWN_TEST = """\
+*filter
+:FORWARD DROP [0:0]
+:t0 - [0:0]
+:t1 - [0:0]
+:l0 - [0:0]
+-A FORWARD -j t0
+-A FORWARD -j t1
+-A t0 -s 10.0.0.1/32 -j DROP
+-A t1 -d 10.0.0.2/32 -g l0
+-A t1 -s 10.0.0.3/32 -p tcp -j DROP
+-A l0 -s 10.0.0.3/32 -p tcp -j DROP
+-A l0 -d 10.0.0.2/32 -j ACCEPT
+COMMIT
+"""
+
+
+def test_a_rule_may_stand_last_behind_its_own_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rules before it there are of its own group: they are not listed before it."""
+    assert proved_by_lists(IN_ITS_GROUP, BEHIND_ITS_OWN_TEST, monkeypatch) is True
+    first, last = "-A l0 -s 10.0.0.3/32 -p tcp -j DROP\n", "-A l0 -d 10.0.0.2/32 -j ACCEPT\n"
+    out_of_order = BEHIND_ITS_OWN_TEST.replace(first + last, last + first)
+    assert not proved_by_lists(IN_ITS_GROUP, out_of_order, monkeypatch)
+
+
 REPEATED = """\
 *filter
 :FORWARD DROP [0:0]
