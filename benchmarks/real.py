@@ -64,6 +64,7 @@ class Row:
     bound                  rules read by any packet, at most, as the compiler reports it
     cpu, megabytes         of the process, text to text with proof
     differ                 packets that another rule decides than in the input
+    by_regions             chains whose groups did not serve their proof, which may take much longer then
     """
 
     set: str
@@ -79,6 +80,7 @@ class Row:
     cpu: float
     megabytes: float
     differ: int
+    by_regions: int = 0
 
     def missed(self, plain: Row) -> list[str]:
         """The goals that are not reached, given the plain set for the same backend."""
@@ -86,6 +88,7 @@ class Row:
         seconds, megabytes = next((seconds, most) for rules, seconds, most in SPENT if self.rules <= rules)
         misses = {
             "packets decided otherwise": self.differ > 0,
+            "proved by regions": self.by_regions > 0,
             "mean": self.mean > MEAN * plain.mean + head,
             "longest": self.longest > LONGEST * plain.longest + head,
             "growth": self.growth > GROWTH,
@@ -156,6 +159,7 @@ def measure(task: tuple[str, str, str, bool]) -> Row:
         seconds,
         peak,
         int(np.count_nonzero(before != after)),
+        len(compiled.by_regions),
     )
 
 
@@ -218,6 +222,7 @@ def main() -> None:
     parser.add_argument("--large", action="store_true", help="sets of 100,000 rules besides")
     parser.add_argument("--decorations", nargs="*", default=[*DECORATIONS, *COMBINED])
     parser.add_argument("--backends", nargs="*", default=["nft", "any", "legacy"], choices=list(NESTING))
+    parser.add_argument("--jobs", type=int, default=1, help="sets compiled at a time")
     parser.add_argument("--unproved", action="store_true", help="trees alone: a quick look")
     parser.add_argument("-o", "--output", type=Path, help=f"write the data here; a whole run: {OUTPUT}")
     args = parser.parse_args()
@@ -230,7 +235,7 @@ def main() -> None:
     print(HEADING)
     rows: list[Row] = []
     plain: dict[tuple[str, str], Row] = {}
-    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
+    with multiprocessing.get_context("spawn").Pool(args.jobs, maxtasksperchild=1) as pool:
         for row in pool.imap(measure, tasks(args)):
             if not row.decorations:
                 plain[row.set, row.backend] = row

@@ -203,9 +203,9 @@ def all_sets(folder: Path) -> list[str]:
     return sorted(sets, key=lambda name: name not in GOALS)
 
 
-def run(folder: Path, names: Iterable[str], backends: Sequence[str]) -> list[Row]:
+def run(folder: Path, names: Iterable[str], backends: Sequence[str], jobs: int) -> list[Row]:
     rows = []
-    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
+    with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=1) as pool:
         tasks = [(folder, name, backend) for name in names for backend in backends]
         for row in pool.imap(measure, tasks):
             print(line_of(row), flush=True)
@@ -251,13 +251,14 @@ def main() -> None:
     parser.add_argument("--sets", type=Path, default=SETS)
     parser.add_argument("--only", nargs="*", help="names, as wustl/fw1_10K: these anew, the others stay")
     parser.add_argument("--backends", nargs="*", default=["legacy", "nft", "any"], choices=list(NESTING))
+    parser.add_argument("--jobs", type=int, default=1, help="sets compiled at a time")
     parser.add_argument("-o", "--output", type=Path, default=OUTPUT)
     args = parser.parse_args()
     if not args.sets.is_dir():
         sys.exit(f"trees: {args.sets} is missing: it holds the rule sets")
     print(HEAD)
-    rows = run(args.sets, args.only or all_sets(args.sets), args.backends)
-    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
+    rows = run(args.sets, args.only or all_sets(args.sets), args.backends, args.jobs)
+    with multiprocessing.get_context("spawn").Pool(args.jobs, maxtasksperchild=1) as pool:
         tasks = [(args.sets, name) for name in args.only or GOALS if name in GOALS]
         pareto = [row for set_rows in pool.imap(bounded, tasks) for row in set_rows]
     data: dict[str, Any] = {
