@@ -87,6 +87,10 @@ KINDS: dict[str, tuple[str, str, Callable[[int], Sequence[str]]]] = {
         f"-d {host(n)} -p tcp -m multiport --dports 22,80,443,{port(n)} -j ACCEPT"]),
     "ports far apart": ("filter", "FORWARD", lambda n: [
         f"-p tcp -m multiport --dports {drawn_ports(n, 3)} -j DROP"]),
+    "seven ports far apart": ("filter", "FORWARD", lambda n: [
+        f"-p tcp -m multiport --dports {drawn_ports(n, 7)} -j DROP"]),
+    "seven ports, of some hosts": ("filter", "FORWARD", lambda n: [
+        f"{f'-s {anywhere(n)} ' if n % 10 else ''}-p tcp -m multiport --dports {drawn_ports(n, 7)} -j DROP"]),
     "limits of connections": ("filter", "FORWARD", lambda n: [
         f"-s {host(n)} -p tcp --syn -m connlimit --connlimit-above {n % 50 + 1} -j REJECT"]),
     "limits of rate": ("filter", "FORWARD", lambda n: [

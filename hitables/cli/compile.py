@@ -219,7 +219,8 @@ class Weights:
         type=Number(1),
         default=4.0,
         show_default=True,
-        help="Print at most this many rules per rule of a chain.",
+        help="Print at most this many rules per rule of a chain; a rule of several ports counts once for "
+        "each of them.",
     ),
     option(
         "--max-depth",

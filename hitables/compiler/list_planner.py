@@ -7,7 +7,7 @@ rules that may rewrite what a tree tests.  Where it can be cut in two ways, the 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..analyse.mark_bits import head_that_writes
@@ -27,19 +27,39 @@ from .options import Options
 from .plans import List, Plan
 from .policy_returns import by_policy
 from .rooms import Rooms
-from .runs import SHORT_BEHIND, Place, rules_in_place, runs_of, too_short
+from .runs import SHORT_BEHIND, Place, Run, rules_in_place, runs_of, too_short
 from .segments import MOST_CUTS, SegmentGrower
 
 # The share by which packets of the rules may cost more where kinds of rules are told apart.
 TOLD_SHARE = 0.15
 # How often the trees of a list are grown anew, as more rules are printed than the options allow.
 BUDGETS_TRIED = 8
+# Lists of at most so many rules are planned with and without the room for their ports.
+FEW_RULES = 256
 
 
 def repeated(rules: Sequence[Rule], at: int) -> bool:
     """Whether a later rule has the matches of that at *at*."""
     own = [match.key for match in rules[at].matches]
     return any([match.key for match in rule.matches] == own for rule in rules[at + 1 :])
+
+
+def port_ranges(rule: Rule) -> int:
+    """How many ports and ranges of ports a rule with `-m multiport` is for; 0: it has no such match."""
+    return sum(
+        len(test.values.pairs)
+        for match in rule.matches
+        if match.name == "multiport" and "!" not in match.words
+        for test in match.tests
+    )
+
+
+def rules_counted(rules: Sequence[Rule]) -> int:
+    """As how many rules the list counts for `Options.max_expansion`.
+
+    A rule of several ports is in a tree at each of them, so it counts once for each.
+    """
+    return sum(max(1, port_ranges(rule)) for rule in rules)
 
 
 class ListPlanner:
@@ -53,6 +73,7 @@ class ListPlanner:
         self.names = Names([chain.name for chain in table.chains])
         self.counting = CountingChains(table, family)
         self.grower = SegmentGrower(table, family, options)
+        self._budgets: dict[tuple[str, int], list[int]] = {}
 
     def plan(self, listed: List) -> Plan | str:
         """The cheapest plan of the list; or the reason why it is better left as it is.
@@ -115,11 +136,49 @@ class ListPlanner:
         nesting = {Place.CALLED: room - 1, Place.REST: (room - joints) // max(1, len(rest))}
         if all(nesting[run.place] < 1 for run in long):
             return "nested too deep already for a tree"
+        names = self.names.count
+        plan, *others = [
+            self.plan_within(listed, runs, nesting, allowed, names, memory=memory)
+            for allowed in self.budgets(chain)
+        ]
+        for other in others:
+            if not isinstance(other, str) and (
+                isinstance(plan, str) or (other.read < plan.read and other.cost < plan.cost)
+            ):
+                plan = other
+        self.names.count = names if isinstance(plan, str) else plan.names
+        return plan
+
+    def budgets(self, chain: Chain) -> list[int]:
+        """The most rules that may be printed for *chain*, in whichever order it has its rules.
+
+        A short list with rules of several ports has two, for more room may lead to the dearer tree.
+        """
+        key = chain.name, len(chain.rules)
+        if key not in self._budgets:
+            counts = [len(chain.rules), rules_counted(chain.rules)]
+            counts = sorted(set(counts)) if len(chain.rules) <= FEW_RULES else counts[1:]
+            self._budgets[key] = [int(self.options.max_expansion * count) for count in counts]
+        return self._budgets[key]
+
+    def plan_within(
+        self,
+        listed: List,
+        runs: Sequence[Run],
+        nesting: Mapping[Place, int],
+        allowed: int,
+        names: int,
+        *,
+        memory: bool,
+    ) -> Plan | str:
+        """`plan_behind`, for the list in *runs*, with at most so much *nesting*, so many rules *allowed*.
+
+        *names*: the number of names used before.
+        """
         # A printed tree has more rules than it counts (guards, chains for rules with memory).  If these are
         # too many, it is grown again with a smaller budget.  Each further one is smaller by a larger share,
         # because a tree may stay the same when its budget shrinks a little.
-        allowed = int(options.max_expansion * len(chain.rules))
-        budget, names = allowed, self.names.count
+        budget = allowed
         crossing = functools.partial(self.crossing, listed)
         for attempt in range(BUDGETS_TRIED):
             self.names.count = names
@@ -132,7 +191,7 @@ class ListPlanner:
                 fixed = len(runs[0].rules) if runs[0].place is Place.CHAIN else 0
                 return Plan(listed, grown, written, size, memory, self.names.count, fixed)
             budget -= max(size - allowed, budget * (2**attempt - 1) // 100)
-        return f"a tree would need more than {options.max_expansion:g} times its rules"
+        return f"a tree would need more than {self.options.max_expansion:g} times its rules"
 
     def is_open(self, chain: Chain) -> bool:
         """Whether another program appends its jumps to *chain*."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -14,13 +15,18 @@ from hitables.compiler.result import ChainReport
 pytestmark = pytest.mark.engine
 
 
-def compiled(table: str, rules: Sequence[str], backend: str) -> ChainReport:
+def compiled(table: str, rules: Sequence[str], backend: str, **options: Any) -> ChainReport:
     lines = [f"*{table}", ":FORWARD ACCEPT [0:0]", *(f"-A FORWARD {rule}" for rule in rules), "COMMIT", ""]
-    output = hitables.compile("\n".join(lines), backend=backend)
+    output = hitables.compile("\n".join(lines), backend=backend, **options)
     assert output.proved and not output.faults
     (report,) = (each for each in output.reports if each.chain == "FORWARD")
     assert report.why == ""
     return report
+
+
+def drawn_ports(seed: int, count: int) -> str:
+    """The value of --dports: ports far apart."""
+    return ",".join(map(str, sorted(Random(seed).sample(range(1, 65536), count))))
 
 
 PAIRS = [f"-p tcp -m multiport --dports {3 * n + 1},{3 * n + 10000}" for n in range(250)]
@@ -34,10 +40,21 @@ def test_rules_of_two_ports_each_read_as_few_as_rules_of_one(backend: str) -> No
 
 
 def test_a_list_whose_tree_may_not_grow_further_gets_the_tree_that_may_be_printed() -> None:
-    drawn = Random(1)
-    ports = [",".join(map(str, sorted(drawn.sample(range(1, 65536), 4)))) for _ in range(64)]
-    report = compiled("filter", [f"-p tcp -m multiport --dports {each} -j DROP" for each in ports], "any")
-    assert report.after <= 4 * 64 + 8 and report.read_after < 20
+    rules = [f"-p tcp -m multiport --dports {drawn_ports(n, 4)} -j DROP" for n in range(64)]
+    report = compiled("filter", rules, "any", max_expansion=1)
+    # A rule of four ports counts as four.
+    assert report.after <= 4 * 64 and report.read_after < 20
+
+
+@pytest.mark.parametrize("with_hosts", [0.0, 0.5])
+def test_rules_of_many_ports_read_as_few_as_rules_of_one(with_hosts: float) -> None:
+    """Each port is printed at least once, which is more than four times the rules."""
+    drawn, rules = Random(5), []
+    for n in range(300):
+        host = f"-s 10.{drawn.randrange(256)}.{n % 256}.0/24 " if drawn.random() < with_hosts else ""
+        rules.append(f"{host}-p tcp -m multiport --dports {drawn_ports(n, 7)} -j ACCEPT")
+    report = compiled("filter", rules, "nft")
+    assert report.read_after < 20 and 4 * 300 < report.after <= 4 * 7 * 300
 
 
 def test_hosts_and_then_rules_of_several_ports_are_read_one_after_the_other() -> None:
