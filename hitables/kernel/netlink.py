@@ -6,6 +6,7 @@ module packs and unpacks them in the kernel's format.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import socket
@@ -27,6 +28,7 @@ _SOL_NETLINK, _CAP_ACK = 270, 10
 _HEADER = struct.Struct("=IHHII")
 _ATTRIBUTE = struct.Struct("=HH")  # length, kind
 _BUFFER = 64 << 20
+_BUFFERS = ((32, socket.SO_SNDBUF), (33, socket.SO_RCVBUF))  # SO_SNDBUFFORCE, SO_RCVBUFFORCE
 _DONE_SIZE = 20  # of the message that ends a dump: a header and a number
 _AT_ONCE, _LAST = 500, 1
 
@@ -69,17 +71,22 @@ def message(subsystem: int, kind: int, flags: int, family: int, body: bytes, res
 
 
 class Netfilter:
-    """A netlink socket to netfilter in the namespace of the caller."""
+    """A netlink socket to netfilter in the namespace of the caller.
+
+    Every error of the socket, and every refusal of the kernel, is a LiveError whose cause is the OSError.
+    """
 
     def __init__(self) -> None:
-        try:
+        with _system_errors():
             self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER)
-            for option in (32, 33):  # SO_SNDBUFFORCE, SO_RCVBUFFORCE
-                self._socket.setsockopt(socket.SOL_SOCKET, option, _BUFFER)
+            for forced, plain in _BUFFERS:
+                try:
+                    self._socket.setsockopt(socket.SOL_SOCKET, forced, _BUFFER)
+                except PermissionError:
+                    # Root of a user namespace, as in an unprivileged container, gets what net.core allows.
+                    self._socket.setsockopt(socket.SOL_SOCKET, plain, _BUFFER)
             self._socket.setsockopt(_SOL_NETLINK, _CAP_ACK, 1)  # answers without the request
             self._socket.bind((0, 0))
-        except OSError as error:
-            raise LiveError(f"netfilter: {error.strerror}{_as_root(error.errno)}") from error
 
     def close(self) -> None:
         self._socket.close()
@@ -97,7 +104,7 @@ class Netfilter:
         ]
         # Only the last of our messages requests an answer; a refused message is answered anyway.
         parts[-2] = _asking(parts[-2])
-        self._socket.send(b"".join(parts))
+        self._send(b"".join(parts))
         for kind, body in self._messages():
             if kind == NLMSG_ERROR:
                 _check(body, "nf_tables")
@@ -110,7 +117,7 @@ class Netfilter:
         for at in range(0, len(rest), _AT_ONCE):
             group = rest[at : at + _AT_ONCE]
             group[-1] = _asking(group[-1])
-            self._socket.send(b"".join(group))
+            self._send(b"".join(group))
             # Refusals arrive at once, the answer to the last message at the end.
             for kind, body in self._messages():
                 if kind == NLMSG_ERROR:
@@ -121,7 +128,7 @@ class Netfilter:
 
     def ask(self, message_: bytes) -> bytes:
         """Send *message_*, which has one answer; its body, without its generic header."""
-        self._socket.send(message_)
+        self._send(message_)
         kind, body = next(self._messages())
         if kind == NLMSG_ERROR:
             _check(body, "netfilter")
@@ -133,7 +140,7 @@ class Netfilter:
 
     def dump(self, message_: bytes) -> Iterator[bytes]:
         """Send *message_*; the body of each answer, without its generic header."""
-        self._socket.send(message_)
+        self._send(message_)
         for kind, body in self._messages():
             if kind == NLMSG_DONE:
                 return
@@ -147,10 +154,11 @@ class Netfilter:
 
         For thousands of small answers, in which the caller searches for a pattern.
         """
-        self._socket.send(message_)
+        self._send(message_)
         parts = []
         while True:
-            data = self._socket.recv(1 << 20)
+            with _system_errors():
+                data = self._socket.recv(1 << 20)
             if _HEADER.unpack_from(data)[1] == NLMSG_ERROR:
                 _check(data[_HEADER.size :], "netfilter")
             parts.append(data)
@@ -158,10 +166,15 @@ class Netfilter:
             if size == _DONE_SIZE and kind == NLMSG_DONE:
                 return b"".join(parts)
 
+    def _send(self, data: bytes) -> None:
+        with _system_errors():
+            self._socket.send(data)
+
     def _messages(self) -> Iterator[tuple[int, bytes]]:
         room = memoryview(bytearray(1 << 20))
         while True:
-            data = bytes(room[: self._socket.recv_into(room)])
+            with _system_errors():
+                data = bytes(room[: self._socket.recv_into(room)])
             at = 0
             while at + _HEADER.size <= len(data):
                 size, kind, *_ = _HEADER.unpack_from(data, at)
@@ -182,6 +195,14 @@ def _check(body: bytes, what: str) -> None:
     if error:
         strerror = os.strerror(error)
         raise LiveError(f"{what}: {strerror}{_as_root(error)}") from OSError(error, strerror)
+
+
+@contextlib.contextmanager
+def _system_errors() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise LiveError(f"netfilter: {error.strerror}{_as_root(error.errno)}") from error
 
 
 def _as_root(error: int | None) -> str:
