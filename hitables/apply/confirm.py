@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -148,13 +149,28 @@ def confirm(folder: str, number: int | None = None, by: str = "") -> int:
 def roll_back(folder: str, number: int | None = None, guarded_by: int | None = None) -> tuple[int, list[str]]:
     """Load an earlier rule set: the one before, or *number*; its number, and notes for the user.
 
-    A rule set that waits is taken back first.  *guarded_by*: do it only if this process guards it.
+    A rule set that waits is taken back first.  *guarded_by*: do it only if this process guards it, and does
+    not do it in time, counted from when the rules were loaded.
     """
+    if guarded_by is not None:
+        _await_guard(folder, guarded_by)
     asked_about = _waiting_now(folder)
     result = _rolled_back(folder, number, guarded_by, asked_about.number if asked_about else 0)
     if asked_about is not None:
         guards.wait_for_end(asked_about.guard)
     return result
+
+
+def _await_guard(folder: str, guard: int) -> None:
+    """Return when process *guard* has ended, or is late, or when nothing waits that it guards.
+
+    The timer of systemd begins before the rules are loaded, and the time of the guard after that.
+    """
+    while (waiting := _waiting_now(folder)) is not None and waiting.guard == guard:
+        is_late = waiting.until and time.time() > waiting.until + guards.LATE
+        if is_late or not guards.is_alive(guard):
+            return
+        time.sleep(0.25)
 
 
 def _rolled_back(
@@ -175,7 +191,8 @@ def _rolled_back(
                 raise HitablesError(f"rule set {number} is loaded, and waits: hitables confirm")
             if number not in (None, waiting.before):
                 _exchanged(store, number, state.confirmed)  # an error of it comes before anything changes
-            notes += undo(store, state, "hitables rollback was called")
+            by_timer = "it was not confirmed in time, and its guard has not taken it back"
+            notes += undo(store, state, "hitables rollback was called" if guarded_by is None else by_timer)
             if number in (None, waiting.before):
                 return waiting.before, notes
             state = store.state()

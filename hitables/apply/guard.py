@@ -38,7 +38,7 @@ IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.
 _PAUSES = (0.5, 1, 2, 4, 8, 16, 32, *(60,) * 60)  # seconds, between attempts to roll back
 _POLL = 0.25  # seconds between two looks at the state
 _PATIENCE = 10.0  # seconds for which an answer of the guard is awaited
-_LATE = 5.0  # seconds by which the timer of systemd is later than the guard
+LATE = 5.0  # seconds by which the timer of systemd is later than the guard
 SYSTEMD = Path("/run/systemd/system")
 _NAME = "\0hitables-guard"  # the socket of a guard: of this network namespace, as its rules are
 _CREDENTIALS = struct.Struct("3i")  # process, user, group
@@ -253,7 +253,7 @@ def timer_command(folder: Path, number: int, guard: int, seconds: float) -> list
     *guard*: its guard, as another state directory may have a record of this number.
     """
     return [
-        *("systemd-run", "--quiet", f"--on-active={seconds + _LATE:g}s", f"--unit={_unit(number)}"),
+        *("systemd-run", "--quiet", f"--on-active={seconds + LATE:g}s", f"--unit={_unit(number)}"),
         *(sys.executable, "-m", "hitables", "rollback", "--guarded-by", str(guard)),
         *("--state", str(folder.resolve())),
     ]

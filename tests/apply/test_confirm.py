@@ -15,15 +15,16 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.firewall import Firewall, plain
 from support.small_namespace import Namespace
 
-from hitables.apply import guard
+from hitables.apply import confirm, guard
 from hitables.apply.run import why_failed
-from hitables.apply.store import Store
+from hitables.apply.store import Store, Waiting, boot_id
 from hitables.ir.packet import Backend
 
 pytestmark = pytest.mark.needs_kernel
@@ -313,9 +314,30 @@ def test_the_timer_of_systemd_rolls_back_what_still_waits(tmp_path: Path) -> Non
         waiting = command[command.index("rollback") :]
         firewall.hitables(*waiting[:3])  # the guard of another state directory
         assert ":INPUT DROP" in firewall.save()
-        waiting[2] = str(json.loads(Path(firewall.state, "state.json").read_text())["waiting"]["guard"])
+        path = Path(firewall.state, "state.json")
+        state = json.loads(path.read_text())
+        waiting[2] = str(state["waiting"]["guard"])
+        state["waiting"]["until"] = time.time() - 2 * guard.LATE  # and the guard has done nothing
+        path.write_text(json.dumps(state))
         firewall.hitables(*waiting[:3])
         assert plain(firewall.save()) == ""
+        assert "its guard has not taken it back" in (firewall.state / "log").read_text()
+
+
+def test_the_timer_of_systemd_leaves_rules_to_a_guard_that_is_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may fire early: it begins before the rules are loaded, which may take long."""
+    loading = Waiting(7, 6, 0.0, boot_id(), guard=1234)
+    loaded = replace(loading, until=time.time() + 600)
+    late = replace(loading, until=time.time() - 2 * guard.LATE)
+    states = iter([loading, loaded, late])
+    monkeypatch.setattr(confirm, "_waiting_now", lambda folder: next(states, None))
+    monkeypatch.setattr(guard, "is_alive", lambda pid: True)
+    pauses: list[float] = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    assert confirm.roll_back(str(tmp_path), guarded_by=1234) == (0, [])
+    assert len(pauses) == 2
 
 
 def test_messages_that_cannot_be_written_do_not_decide(firewall: Firewall) -> None:
