@@ -202,6 +202,10 @@ def _rolled_back(
             raise HitablesError(f"{folder}: there is no rule set before {current}")
         then, now = _exchanged(store, wanted, current)
         try:
+            store.set_state(state)  # it can be written: found out before any rule changes
+        except FileError as error:
+            raise FileError(f"{error}; rule set {wanted} is not loaded") from None
+        try:
             notes += bring_back(store, then, now, everything=wanted == current)
             for (family, table), holder in places(now.record).items():
                 if (family, table) not in places(then.record):

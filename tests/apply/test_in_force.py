@@ -444,9 +444,14 @@ def test_a_guard_does_not_take_back_what_was_confirmed_before_the_state_was_dama
     assert (firewall.state / "state.json").read_text() == ""
 
 
-def roll_back_on_a_full_disk(folder: str) -> str:
+def roll_back_on_a_full_disk(folder: str, writes: int) -> str:
+    """The error of a rollback when state.json can be written so many times."""
+    written: list[State] = []
+
     def refuse(self: Store, state: State) -> None:
-        raise FileError("state.json: No space left on device")
+        if len(written) == writes:
+            raise FileError("state.json: No space left on device")
+        written.append(state)
 
     kept, Store.set_state = Store.set_state, refuse  # type: ignore[method-assign]
     try:
@@ -461,12 +466,20 @@ def roll_back_on_a_full_disk(folder: str) -> str:
 def test_a_rollback_that_cannot_be_recorded_is_taken_back(firewall: Firewall) -> None:
     firewall.apply(other_file(firewall))
     before = firewall.save()
-    error = firewall.namespace.call(roll_back_on_a_full_disk, str(firewall.state))
+    error = firewall.namespace.call(roll_back_on_a_full_disk, str(firewall.state), 1)
     assert "No space left on device; rule set 3 is loaded again" in error
     assert "--dport 2222 " in before and "--dport 2222 " in firewall.save()
     assert "IPv4, table filter: the kernel holds rule set 3" in firewall.hitables("status").stdout
     firewall.hitables("rollback")
     assert "--dport 22 " in firewall.save()
+
+
+def test_a_rollback_whose_state_cannot_be_written_changes_no_rules(firewall: Firewall) -> None:
+    firewall.apply(other_file(firewall))
+    firewall.iptables("-A", "FORWARD", "-s", "10.0.0.9", "-j", "DROP")  # a load would remove it
+    error = firewall.namespace.call(roll_back_on_a_full_disk, str(firewall.state), 0)
+    assert error == "state.json: No space left on device; rule set 2 is not loaded"
+    assert "10.0.0.9" in firewall.save()
 
 
 # ---- tables that are given up ----
