@@ -42,6 +42,7 @@ from .texts import Tables
 
 VERSION = 1
 KEPT = 20  # records of the past that are kept, besides the confirmed one and the one that waits
+_OPENED = 10  # times that a folder is opened while others replace it
 # How a record ended.
 _COUNTS = re.compile(r"^\[\d+:\d+\] | \[\d+:\d+\]$", re.MULTILINE)
 FOUND, WAITING, CONFIRMED, ROLLED_BACK, ENDED = "found", "waiting", "confirmed", "rolled back", "ended"
@@ -138,29 +139,28 @@ class Store:
     def open(cls, path: str, create: bool = False, wait: float = 10.0) -> Self:
         """The store in folder *path*; *wait*: seconds for which another process may hold it."""
         folder = Path(path)
-        try:
-            if create:
-                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            elif not is_there(folder):
-                raise HitablesError(f"{folder}: there is no such state directory; hitables apply makes one")
-            lock = _open_lock(folder / "lock", create)
-        except OSError as error:
-            reason = error.strerror or error
-            raise FileError(
-                f"state directory {folder}: {reason}; nothing is changed (--state names another directory)"
-            ) from None
         deadline = time.monotonic() + wait
-        while True:
+        for attempt in range(1, _OPENED + 1):
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return cls(folder, lock)
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    os.close(lock)
-                    raise LiveError(
-                        f"{folder}: another hitables is changing the firewall; try again later"
-                    ) from None
-                time.sleep(0.05)
+                if create:
+                    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+                elif not is_there(folder):
+                    raise HitablesError(
+                        f"{folder}: there is no such state directory; hitables apply makes one"
+                    )
+                lock = _open_lock(folder / "lock", create)
+            except OSError as error:
+                reason = error.strerror or error
+                raise FileError(
+                    f"state directory {folder}: {reason}; nothing is changed "
+                    "(--state names another directory)"
+                ) from None
+            _take_lock(lock, folder, deadline)
+            # If the folder was moved or removed meanwhile, another process may hold the one in its place.
+            if _is_file(lock, folder / "lock") or attempt == _OPENED:
+                break
+            os.close(lock)
+        return cls(folder, lock)
 
     def close(self) -> None:
         if self.lock >= 0:
@@ -471,6 +471,29 @@ def _open_lock(path: Path, create: bool) -> int:
         if create or error.errno not in (errno.EROFS, errno.EACCES):
             raise
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def _take_lock(lock: int, folder: Path, deadline: float) -> None:
+    """Lock the file *lock* of *folder*; LiveError, and it is closed, if another process has it at the end."""
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                os.close(lock)
+                raise LiveError(
+                    f"{folder}: another hitables is changing the firewall; try again later"
+                ) from None
+            time.sleep(0.05)
+
+
+def _is_file(descriptor: int, path: Path) -> bool:
+    """Whether *path* is the open file *descriptor*."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except OSError:
+        return False
 
 
 def _digest(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from support.powerless import powerless, public_folder
 from hitables.apply.in_force import beside, in_force, own_places
 from hitables.apply.store import CONFIRMED, KEPT, ROLLED_BACK, Half, Record, State, Store, Waiting, boot_id
 from hitables.apply.texts import empty
-from hitables.errors import FileError, HitablesError
+from hitables.errors import FileError, HitablesError, LiveError
 from hitables.ir.fields import Family
 
 FILTER, NAT = ("filter",), ("nat",)
@@ -95,3 +96,35 @@ def test_a_folder_that_may_not_be_entered_is_not_called_missing(command: str) ->
         done = powerless("hitables", command, "--state", str(closed / "state"))
         assert (done.returncode, done.stdout) == (2, "")
         assert re.search(rf"{closed}/state(/state.json)?: Permission denied", done.stderr)
+
+
+def test_a_folder_that_is_replaced_while_its_lock_is_awaited_is_opened_anew(tmp_path: Path) -> None:
+    """Else two processes would change the state in the new folder."""
+    folder, moved = tmp_path / "state", tmp_path / "moved"
+    held = Store.open(str(folder), create=True)
+
+    def replace_and_release() -> None:
+        folder.rename(moved)
+        Store.open(str(folder), create=True).close()
+        held.close()
+
+    release = threading.Timer(0.1, replace_and_release)
+    release.start()
+    with Store.open(str(folder)), pytest.raises(LiveError, match="another hitables is changing"):
+        release.join()
+        Store.open(str(folder), wait=0.0)
+
+
+def test_a_folder_that_is_removed_while_its_lock_is_awaited_is_missing(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    held = Store.open(str(folder), create=True)
+
+    def move_and_release() -> None:
+        folder.rename(tmp_path / "moved")
+        held.close()
+
+    release = threading.Timer(0.1, move_and_release)
+    release.start()
+    with pytest.raises(HitablesError, match="there is no such state directory"):
+        Store.open(str(folder))
+    release.join()
