@@ -285,7 +285,7 @@ def loader(kernel: Kernel, store: Store, plan: Plan) -> Callable[[str], None]:
                 raise LiveError(f"{line_of(edit)}\n{reason}")
         if deletes_copies(plan):
             patch = counted_text(plan, lambda chains: kernel.counters(chains, plan.before.loaded))
-        _load(kernel, store, plan.before, plan.after, patch)
+        load_all(kernel, store, plan.before, plan.after, patch)
 
     return load
 
@@ -323,14 +323,15 @@ def finish_commit(store: Store, kernel: Kernel) -> None:
     with interrupts.deferred():
         try:
             patch = carried_text(before, after, store.unsettled_edits, kernel.counters)
-            _load(kernel, store, before, after, patch)
+            load_all(kernel, store, before, after, patch)
         except LiveError:
             store.undo()
             raise
         store.settle()
 
 
-def _load(kernel: Kernel, store: Store, before: State, after: State, patch: str) -> None:
+def load_all(kernel: Kernel, store: Store, before: State, after: State, patch: str) -> None:
+    """Load *patch* from *before*, which the kernel holds, to *after*: all of it, or nothing and LiveError."""
     known = {table.name for table in before.loaded}
     new = [empty_table(table.name) for table in after.loaded if table.name not in known]
     if new:  # the kernel may have rules in these tables, which the state did not include

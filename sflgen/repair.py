@@ -17,6 +17,7 @@ Any other change of generated rules has no counterpart in the list: Untakeable, 
 Jumps to foreign chains come and go as other programs start and stop; `check` takes these without being asked.
 
 Invariant: the kernel changes in one commit for each table, from what it holds to the rules of the new state.
+If it refuses a table, the tables before it get back what they held.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from .chain_names import Names
 from .counters import carried_text, deleted_rules
 from .edits import Edit, Op, empty_table, jumps_to, line, rule_key
 from .edits import text as text_of
-from .kernel import Drift, Kernel
+from .kernel import Drift, Kernel, load_all
 from .layout import ChainId, ChainLayout
 from .least_edits import sync
 from .planner import Plan
@@ -128,9 +129,14 @@ def _missing(foreign: Foreign) -> list[Edit]:
 
 
 def undo(kernel: Kernel, store: Store, foreign: Foreign) -> None:
-    """Load the rule set of the state again."""
-    kernel.load(undo_text(foreign), store)
+    """Load the rule set of the state again; LiveError, and nothing is changed, if the kernel refuses it."""
+    load_all(kernel, store, _as_present(foreign), foreign.state, undo_text(foreign))
     kernel.check(foreign.state)
+
+
+def _as_present(foreign: Foreign) -> State:
+    """The state with what the kernel holds as what is loaded."""
+    return replace(foreign.state, loaded=foreign.contents)
 
 
 # ---- taken ----
@@ -338,12 +344,15 @@ def _rule(state: State, edit: Edit) -> Rule:
 
 
 def take(kernel: Kernel, store: Store, foreign: Foreign, plan: Plan) -> None:
-    """Commit *plan*, of `updates_of`, and bring the kernel from what it holds to the rule set after it."""
+    """Commit *plan*, of `updates_of`, and bring the kernel from what it holds to the rule set after it.
+
+    LiveError, and nothing is changed, if the kernel refuses a table.
+    """
     stays = _stays(plan.after, foreign.contents)
-    before = replace(foreign.state, loaded=foreign.contents)
+    before = _as_present(foreign)
     edits = sync(foreign.contents, plan.after.loaded, keep=stays)
     patch = carried_text(before, plan.after, edits, kernel.counters)
-    store.commit(plan, lambda _: kernel.load(patch, store))
+    store.commit(plan, lambda _: load_all(kernel, store, before, plan.after, patch))
     kernel.check(plan.after)
 
 

@@ -11,12 +11,16 @@ from support.planned_updates import prefixes
 
 import hitables
 from hitables.emit.text import rule_text
+from hitables.errors import LiveError
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.kernel.load_save import load, save
 from hitables.kernel.namespace import Namespace
 from hitables.verify.question import Equal
-from sflgen.proof import verify
+from sflgen.kernel import Kernel
+from sflgen.proof import planner, verify
+from sflgen.repair import find, take, undo, updates_of
+from sflgen.settings import Strategy
 from sflgen.store import Store
 
 pytestmark = pytest.mark.needs_kernel
@@ -39,9 +43,9 @@ TAKEN = {
 class Host:
     """A compiled rule set in a kernel, with a state; in the namespace of the caller."""
 
-    def __init__(self, namespace: Namespace, backend: str, folder: str) -> None:
+    def __init__(self, namespace: Namespace, backend: str, folder: str, rules: str = "") -> None:
         self.namespace, self.backend, self.folder = namespace, backend, folder
-        load(hitables.write(prefixes(40)), Family.IPV4, Backend(backend), namespace)
+        load(rules or hitables.write(prefixes(40)), Family.IPV4, Backend(backend), namespace)
         words = ["--leave", "f2b-*", "--backend", backend]
         assert self.sflgen("init", "--live", *words) == 0, self.output
 
@@ -56,6 +60,10 @@ class Host:
 
     def save(self) -> str:
         return save(Family.IPV4, Backend(self.backend), self.namespace)
+
+    def listed(self) -> str:
+        with Store.open(Path(self.folder), to_write=False) as store:
+            return hitables.write(store.state.master)
 
     def agrees(self) -> hitables.Program:
         """The rule list; the loaded rule set is equal to it, and is what the kernel holds."""
@@ -324,3 +332,51 @@ def test_jumps_to_chains_of_others_are_not_taken_beside_another_change(host: Hos
     assert host.sflgen("insert", "--live", "INPUT", "1", "-s", "192.0.2.7", "-j", "DROP") == 2
     assert "nothing is overwritten" in host.output
     assert host.save() == before
+
+
+def repair_refused_half_way(folder: str, takes: bool) -> str:
+    """The error of a repair of two tables of which the kernel refuses the second."""
+    patches: list[str] = []
+    load_whole = Kernel.load
+
+    def load_first_table(kernel: Kernel, patch: str, store: Store) -> None:
+        patches.append(patch)
+        if len(patches) > 1:
+            load_whole(kernel, patch, store)
+            return
+        first, second = patch.split("COMMIT\n", 1)
+        assert second
+        load_whole(kernel, f"{first}COMMIT\n", store)
+        raise LiveError("line 9 failed")
+
+    Kernel.load = load_first_table  # type: ignore[method-assign]
+    try:
+        with Store.open(Path(folder)) as store:
+            kernel = Kernel(store.state.master.family, store.state.settings)
+            foreign = find(kernel, store.state)
+            if takes:
+                take(kernel, store, foreign, planner(False)(store.state, updates_of(foreign), Strategy.GRAFT))
+            else:
+                undo(kernel, store, foreign)
+    except LiveError as error:
+        return str(error)
+    finally:
+        Kernel.load = load_whole  # type: ignore[method-assign]
+    return ""
+
+
+@pytest.mark.parametrize("takes", [True, False])
+def test_a_repair_of_which_the_kernel_refuses_a_table_changes_nothing(tmp_path: Path, takes: bool) -> None:
+    chain = "".join(f"-A INPUT -s 10.{n}.0.0/16 -j DROP\n" for n in range(20))
+    command_clients.folder()
+    with Namespace() as namespace:
+        rules = f"*filter\n{chain}COMMIT\n*mangle\n{chain}COMMIT\n"
+        host = Host(namespace, "nft", str(tmp_path / "st"), rules)
+        for table in ("filter", "mangle"):
+            host.iptables("-t", table, "-F", "INPUT")
+        drifted, before = host.save(), host.listed()
+        error = namespace.call(repair_refused_half_way, host.folder, takes)
+        assert "the kernel refuses the patch; nothing is changed\nline 9 failed" in error
+        assert host.save() == drifted and host.listed() == before
+        assert host.sflgen("repair", "--take" if takes else "--undo") == 0, host.output
+        host.agrees()
