@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
-from ..ir.fields import Family, Field
+from ..ir.fields import Family, Field, interface_name
 from ..ir.packet import Outcome, Packet
 from ..ir.packet_text import PROTOCOLS
 from ..ir.rule import Match, word_behind
@@ -219,7 +219,9 @@ def _dimensions(name: str) -> list[str] | None:
 
 
 def _element(dimensions: list[str], directions: list[str], packet: Packet, family: Family) -> str | None:
-    """The element that is looked up; None if it has more than addresses, and ports with protocol."""
+    """The element that is looked up; None if a part of it is unknown, or is of another kind than
+    addresses, ports with protocol, and interfaces.
+    """
     parts = []
     for dimension, direction in zip(dimensions, directions, strict=False):
         is_source = direction == "src"
@@ -231,6 +233,8 @@ def _element(dimensions: list[str], directions: list[str], packet: Packet, famil
             port = packet.values.get(Field.SPORT if is_source else Field.DPORT)
             protocol = _PROTOCOL_NAMES.get(packet.values.get(Field.PROTO, 0))
             parts.append("" if port is None or protocol is None else f"{protocol}:{port}")
+        elif dimension == "iface":
+            parts.append(interface_name(packet.values.get(Field.IIF if is_source else Field.OIF, 0)))
         else:
             return None
     return ",".join(parts) if all(parts) and parts else None

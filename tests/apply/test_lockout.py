@@ -514,6 +514,25 @@ def test_the_members_of_ipsets_are_let_in(firewall: Firewall) -> None:
     firewall.apply(path, environment=SSH)
 
 
+def test_the_members_of_sets_of_interfaces_are_let_in(firewall: Firewall) -> None:
+    for command in ("create ports hash:net,iface", "add ports 10.3.0.0/24,eth0"):
+        firewall.namespace.run(["ipset", *command.split()])
+    rules = "-A INPUT -m set --match-set ports src,src -j ACCEPT\n"
+    rules += "-A OUTPUT -m set --match-set ports dst,dst -j ACCEPT\n"
+    path = firewall.file(f"*filter\n:INPUT DROP [0:0]\n:OUTPUT DROP [0:0]\n{rules}COMMIT\n")
+    came = "chain=INPUT src=10.3.0.1 dst=10.3.0.2 proto=tcp sport=9 dport=22"
+    went = "chain=OUTPUT src=10.3.0.2 dst=10.3.0.1 proto=tcp sport=22 dport=9"
+    let_in = firewall.apply(
+        path, "--dry-run", "--must", f"{came} in=eth0", "--must", f"{went} out=eth0", status=1
+    )
+    assert "only if" not in let_in.stderr
+    assert "assumed" not in firewall.apply(path, "--must", f"{came} in=eth1", status=2).stderr
+    drops = "-A INPUT -m set --match-set ports src,src -j DROP\n"
+    path = firewall.file(f"*filter\n:INPUT ACCEPT [0:0]\n{drops}COMMIT\n")
+    unknown = firewall.apply(path, "--dry-run", "--must", came, status=1).stderr
+    assert "only if this does not hold: set --match-set ports src,src" in unknown
+
+
 def test_a_limited_accept_lets_a_new_session_in(firewall: Firewall) -> None:
     more = "-A INPUT -p tcp -m tcp --dport 22 -m limit --limit 3/min -j ACCEPT\n"
     allowed = "-A INPUT -m conntrack --ctstate ESTABLISHED -j ACCEPT\n"
