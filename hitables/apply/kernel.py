@@ -70,6 +70,8 @@ class Kernel:
         command = [f"{self.tool}-restore", "--noflush", "--counters"]
         if self.backend is Backend.LEGACY:
             command += ["-w", "30"]  # seconds for which another tool may hold the lock
+            with legacy_lock():
+                pass  # here a long wait is told, and the tool would wait silently
         try:
             with under_lock() as environment, tempfile.TemporaryFile() as file:
                 file.write(text.encode("utf-8", "surrogateescape"))

@@ -16,15 +16,18 @@ import contextlib
 import fcntl
 import os
 import shutil
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from functools import cache
 
+from .. import interrupts
 from ..errors import LiveError
 
 PATIENCE = 30.0  # seconds
+SILENT = 2.0  # seconds after which a command tells what it waits for
 _PAUSE = 0.005
 _PATH = "/run/xtables.lock"  # where the tools look, unless $XTABLES_LOCKFILE names another file
 _VARIABLE = "XTABLES_LOCKFILE"
@@ -35,7 +38,7 @@ _held = threading.local()  # .value: whether this thread holds the lock
 def legacy_lock(is_needed: bool = True, patience: float = PATIENCE) -> Iterator[None]:
     """Hold the lock, if *is_needed*; LiveError if another program holds it for *patience* seconds.
 
-    Blocks of one thread may be nested.
+    Blocks of one thread may be nested.  In the process of a command, standard error tells of a long wait.
     """
     path = os.environ.get(_VARIABLE, _PATH)
     is_needed = is_needed and not is_held()
@@ -48,7 +51,11 @@ def legacy_lock(is_needed: bool = True, patience: float = PATIENCE) -> Iterator[
         return
     try:
         deadline = time.monotonic() + patience
+        told = deadline - patience + SILENT if interrupts.is_watched() else deadline
         while not _is_locked(lock):
+            if time.monotonic() >= told < deadline:
+                _tell_of_wait(path)
+                told = deadline
             if time.monotonic() >= deadline:
                 raise LiveError(
                     f"{path}: another program holds this lock of iptables-legacy; try again later"
@@ -59,6 +66,12 @@ def legacy_lock(is_needed: bool = True, patience: float = PATIENCE) -> Iterator[
     finally:
         _held.value = False
         os.close(lock)
+
+
+def _tell_of_wait(path: str) -> None:
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # standard error is full or closed
+        sys.stderr.write(f"waiting for {path}, the lock of iptables-legacy, which another program holds\n")
+        sys.stderr.flush()
 
 
 def is_held() -> bool:

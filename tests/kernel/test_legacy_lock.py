@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import io
 import os
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -11,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+import hitables.kernel.legacy_lock as legacy_locks
+from hitables import interrupts
 from hitables.apply.kernel import Kernel
 from hitables.apply.load import Change, Wanted, perform
 from hitables.apply.texts import TextChain, TextRule
@@ -93,6 +98,32 @@ def test_a_lock_that_is_never_released_is_an_error(tmp_path: Path, monkeypatch: 
             pass
     with legacy_lock(patience=0.0):  # it was released
         pass
+
+
+def wait_for_the_lock(load: bool) -> str:
+    """What a command writes to standard error while another program holds the lock; called in a namespace."""
+    lock = os.open(os.environ["XTABLES_LOCKFILE"], os.O_CREAT | os.O_RDWR)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    release = threading.Timer(0.3, os.close, [lock])
+    release.start()
+    interrupts.watch()
+    legacy_locks.SILENT = 0.1
+    kernel = Kernel(Family.IPV4, Backend.LEGACY)
+    with contextlib.redirect_stderr(io.StringIO()) as error:
+        if load:
+            kernel.load(RULES)
+        else:
+            kernel.read()
+    release.join()
+    return error.getvalue()
+
+
+@pytest.mark.parametrize("load", [False, True])
+def test_a_command_tells_once_what_it_waits_for(load: bool) -> None:
+    with Namespace() as namespace:
+        namespace.run(["iptables-legacy-restore"], RULES)
+        told = namespace.call(wait_for_the_lock, load)
+    assert re.fullmatch(r"waiting for \S+, the lock of iptables-legacy, which another program holds\n", told)
 
 
 def test_without_a_lock_file_no_tool_can_be_at_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
