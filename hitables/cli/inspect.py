@@ -113,7 +113,7 @@ def trace(
     click.echo(report.describe_walk(walk, place, known))
     if unknown:
         click.echo("these conditions are not part of the packet; they are assumed not to hold:", err=True)
-        as_it_enters = {key for key, epoch in spelled.answers.facts if not epoch}
+        as_it_enters = {key for key, epoch in spelled.answers.facts if not epoch} & walk.open
         for key in unknown:
             note = f"  (told of the packet as it enters; behind a rule that may change it: {key}=yes/1)"
             click.echo(f"  {key}" + (note if key in as_it_enters else ""), err=True)

@@ -5,7 +5,7 @@ name, and interfaces that no packet of the chain has.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 
 from .connection_states import LOOPBACK, why_no_state
 from .fields import INTERFACES, STATES, Field
@@ -45,14 +45,22 @@ def unasked(answers: Answers, tables: Iterable[Table], logged: Container[str] = 
     attributes = {match.number.attribute for match in constant if match.number is not None}
     memories = {match.key for match in matches if match.role in (Role.NAMED, Role.ONCE)}
     return [
-        *_missing("fact", (key for key, _ in answers.facts), keys),
-        *_missing("number", (name for name, _ in answers.numbers if name not in logged), attributes),
-        *_missing("outcome", (key for key, _ in answers.outcomes), memories),
+        *_missing("fact", (key for key, _ in answers.facts), keys, {"outcome": memories}),
+        *_missing("number", (name for name, _ in answers.numbers if name not in logged), attributes, {}),
+        *_missing("outcome", (key for key, _ in answers.outcomes), memories, {"fact": keys}),
     ]
 
 
-def _missing(word: str, given: Iterable[str], asked: set[str]) -> Iterator[str]:
+def _missing(
+    word: str, given: Iterable[str], asked: set[str], otherwise: Mapping[str, set[str]]
+) -> Iterator[str]:
+    """The words whose names are not *asked*, each with advice; *otherwise*: names asked by other words."""
     for name in dict.fromkeys(given):
-        if name not in asked:
+        if name in asked:
+            continue
+        right = next((other for other, names in otherwise.items() if name in names), "")
+        if right:
+            yield f"{word}={name} (write {right}={name})"
+        else:
             near = difflib.get_close_matches(name, sorted(asked), 1, 0.3)
             yield f"{word}={name}" + (f" (did you mean {near[0]}?)" if near else "")

@@ -113,6 +113,11 @@ def test_trace_prints_every_rule_read_with_its_line(small: Path) -> None:
         ('fact="mark --mark 5=yes"', "fact=mark --mark 5 (did you mean mark --mark 0x5?)"),
         ('fact="! length --length 9=yes"', "fact=! length --length 9"),
         ('outcome="limit --limit 5/s=yes"', "outcome=limit --limit 5/s (did you mean limit "),
+        ('outcome="mark --mark 0x5=yes"', "outcome=mark --mark 0x5 (write fact=mark --mark 0x5)"),
+        (
+            'fact="set --match-set a src --packets-gt 5=yes"',
+            "fact=set --match-set a src --packets-gt 5 (write outcome=set ",
+        ),
         ("number=mark=0x5", ""),
         ('fact="mark --mark 0x5=no/1"', ""),
     ],
@@ -123,14 +128,12 @@ def test_trace_tells_which_words_of_the_packet_nothing_asks_for(
     rules = tmp_path / "asks.rules"
     rules.write_text(
         "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -m mark --mark 0x5 -j DROP\n"
-        "-A INPUT -m limit --limit 5/sec -j ACCEPT\nCOMMIT\n"
+        "-A INPUT -m set --match-set a src --packets-gt 5 -j DROP\n-A INPUT -m limit --limit 5/sec -j ACCEPT\nCOMMIT\n"
     )
     packet = "chain=INPUT src=10.0.2.9 dst=1.1.1.1 proto=udp sport=9 dport=3 "
-    told = [
-        line
-        for line in run("trace", rules, "--packet", packet + word).stderr.splitlines()
-        if "asks for" in line
-    ]
+    said = run("trace", rules, "--packet", packet + word).stderr.splitlines()
+    told = [line for line in said if "asks for" in line]
+    assert not any("told of the packet as it enters" in line for line in said)
     assert len(told) == bool(message)
     assert not message or told[0].startswith(f"hitables: no match of table filter asks for {message}")
 
