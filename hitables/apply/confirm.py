@@ -22,14 +22,14 @@ from .drift import as_named
 from .in_force import InForce, Place, confirm_record, in_force, own_places, places
 from .kernel import Kernel
 from .load import Change, Wanted, perform
-from .lockout import Session
 from .others import emptied, of_kernel
+from .ssh_session import SshSession
 from .store import ROLLED_BACK, Copy, State, Store, Waiting
 
 # ---- in the guard ----
 
 
-def duty(folder: str, number: int, session: Session | None) -> guards.Duty:
+def duty(folder: str, number: int, session: SshSession | None) -> guards.Duty:
     """The duty of the guard of record *number*; a new connection from the client of *session* confirms it."""
     new = NewConnections(session.client, session.server_port) if session is not None else None
     copy: Copy = {}

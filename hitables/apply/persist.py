@@ -23,9 +23,9 @@ from .boot_texts import stays_empty
 from .guard import SYSTEMD
 from .in_force import for_boot, in_force
 from .kernel import Kernel
-from .lockout import ssh_connection
 from .neighbours import appenders, flushers
 from .others import own
+from .ssh_session import ssh_connection
 from .store import CONFIRMED, State, Store
 from .texts import Tables, TextChain
 

@@ -33,7 +33,7 @@ from ..ir.program import Program
 from ..kernel.checked_save import also_present
 from ..parse.iptables import read
 from ..version import __version__
-from . import docker_raw, lockout, texts
+from . import docker_raw, texts
 from . import guard as guards
 from .confirm import duty, undo
 from .counts import keyed, of_source, recognised
@@ -41,9 +41,12 @@ from .drift import as_named, cut_off_jumps, differences, holds, moved_jumps
 from .in_force import InForce, confirm_record, in_force, own_places
 from .kernel import Kernel
 from .load import Change, perform
+from .lockout import LockoutCheck, refuse
+from .must_packets import check_must, family_of, must_unasked
 from .neighbours import flushers
 from .prepare import Found, find, prepare
 from .recording import Ready, Recorder, differ, is_same, what_runs, what_will_run
+from .ssh_session import SshSession, may_be_remote, session_of
 from .status import shown
 from .store import (
     CONFIRMED,
@@ -116,17 +119,17 @@ class Report:
 def apply(request: Request, report: Report) -> Result:
     """Apply the files of *request*.  Errors are HitablesError; then the kernel has its old rules."""
     request = replace(request, folder=os.path.abspath(request.folder))  # the guard has another directory
-    session = lockout.session_of(os.environ)
+    session = session_of(os.environ)
     if request.connection and session is None:
         raise HitablesError("no SSH session: SSH_CONNECTION is not set, so no new connection can confirm")
-    lockout.check_must(request.must, request.files)
+    check_must(request.must, request.files)
     if request.dry_run and not is_there(Path(request.folder)):
         with tempfile.TemporaryDirectory(prefix="hitables-") as folder:
             return _applied(replace(request, folder=folder), report, session)
     return _applied(request, report, session)
 
 
-def _applied(request: Request, report: Report, session: lockout.Session | None) -> Result:
+def _applied(request: Request, report: Report, session: SshSession | None) -> Result:
     """`apply`, once the arguments are known to be good; the folder exists if nothing may be changed."""
     with Store.open(request.folder, create=not request.dry_run) as store:
         state = store.state()
@@ -154,7 +157,7 @@ def _applied(request: Request, report: Report, session: lockout.Session | None) 
         for warning in flushers():
             report.tell(warning)
         report.differ(ready, in_force(store, state.confirmed) if state.confirmed else None)
-        if session is None and lockout.may_be_remote(os.environ):
+        if session is None and may_be_remote(os.environ):
             report.tell(
                 "no SSH session is known here (SSH_CONNECTION), so it is not checked that these rules keep it"
             )
@@ -294,11 +297,11 @@ def known_tables(kernel: Found, loaded: Half | None, patterns: Sequence[str]) ->
 
 
 def _check_lockout(
-    request: Request, ready: Sequence[Ready], session: lockout.Session | None, report: Report
+    request: Request, ready: Sequence[Ready], session: SshSession | None, report: Report
 ) -> None:
     refusals = []
     programs = [_with_tables_that_stay(each) for each in ready]
-    for word in lockout.must_unasked(request.must, programs):
+    for word in must_unasked(request.must, programs):
         report.tell(f"warning: {word}")
     for each, program in zip(ready, programs, strict=True):
         prepared, family = each.prepared, each.kernel.family
@@ -307,23 +310,23 @@ def _check_lockout(
         def name_of(table: str, line: int, file: str = prepared.file, own: set[str] = own) -> str:
             return f"{file}:{line}" if table in own and 0 < line < texts.LINES_OF_KERNEL else "the kernel"
 
-        rules = lockout.Rules(program, own, each.kernel.backend, name_of)
+        check = LockoutCheck(program, own, each.kernel.backend, name_of)
         if session is not None and session.family is family:
             if not session.interface:
                 report.tell(
                     "warning: the interface of this SSH session is unknown; rules with -i or -o are "
                     "taken not to match it"
                 )
-            rules.trace_session(session)
-        rules.trace_must([packet for packet in request.must if lockout.family_of(packet) in (family, None)])
-        refusals += rules.refusals
-        for caution in dict.fromkeys(rules.cautions):
+            check.trace_session(session)
+        check.trace_must([packet for packet in request.must if family_of(packet) in (family, None)])
+        refusals += check.refusals
+        for caution in dict.fromkeys(check.cautions):
             report.tell(f"warning: {caution}")
     if refusals and request.force:
         for refusal in refusals:
             report.tell(f"warning: would not pass: {refusal}")
     else:
-        lockout.check(refusals)
+        refuse(refusals)
 
 
 def _with_tables_that_stay(ready: Ready) -> Program:
@@ -406,7 +409,7 @@ def _load(
     ready: Sequence[Ready],
     state: State,
     store: Store,
-    session: lockout.Session | None,
+    session: SshSession | None,
     report: Report,
 ) -> Result:
     _read_again(request, ready, state, store, report)
