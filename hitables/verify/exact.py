@@ -122,7 +122,7 @@ TOO_MANY_VALUES = (
 
 
 @dataclass(frozen=True)
-class Region:
+class DifferingRegion:
     """Packets that two chains treat differently, all in the same way.
 
     sets       by dimension and number of writes before: low, high, low, high, ... as coordinates; attributes
@@ -167,7 +167,7 @@ class TableProver:
     def prover(self) -> Prover:
         return self.encoding.prover(self.question.max_memory)
 
-    def run(self, chain: str, packets: PacketClass, limit: int) -> tuple[Status, list[Region]]:
+    def run(self, chain: str, packets: PacketClass, limit: int) -> tuple[Status, list[DifferingRegion]]:
         """Compare the two chains for packets of a class: a status, and up to *limit* regions that differ."""
         if self.deadline.is_over():
             return Status.NO_TIME, []
@@ -221,7 +221,7 @@ class TableProver:
                 region[field] = values
         return region
 
-    def _regions(self, packets: PacketClass) -> Iterator[Region]:
+    def _regions(self, packets: PacketClass) -> Iterator[DifferingRegion]:
         """What the last run recorded."""
         keys, rule, verdict = self.encoding.matches.keys, self.encoding.rule, self.encoding.verdict
         for mismatch in self.prover.mismatches():
@@ -230,7 +230,7 @@ class TableProver:
             extra = rule(mismatch.extra[0]), rule(mismatch.extra[1])
             verdicts = verdict(mismatch.verdicts[0]), verdict(mismatch.verdicts[1])
             asked = mismatch.acted, verdicts, mismatch.asked_by
-            yield Region(packets, self._given(mismatch), answers, rules, extra, *asked)
+            yield DifferingRegion(packets, self._given(mismatch), answers, rules, extra, *asked)
 
     def _given(self, mismatch: Mismatch) -> dict[tuple[int, int], Ends]:
         """The sets of a mismatch, of which those that effects make of others are told by these."""
@@ -393,7 +393,7 @@ class Comparison:
         reason = TOO_MANY_VALUES.format(" and ".join(names))
         return replace(self.undecided(Status.TOO_DEEP, packets), reason=reason)
 
-    def doubtful_numbers(self, region: Region) -> list[str]:
+    def doubtful_numbers(self, region: DifferingRegion) -> list[str]:
         """The attributes of which the region has numbers that perhaps no packet has."""
         coarse, attributes = self.tables.encoding.coarse, self.tables.encoding.attributes
         dims = (dim for dim, writes in region.sets if dim in coarse and writes >= coarse[dim])
@@ -401,7 +401,7 @@ class Comparison:
 
     # ---- a region as a packet ----
 
-    def draft(self, region: Region, side: int | None = None) -> Draft:
+    def draft(self, region: DifferingRegion, side: int | None = None) -> Draft:
         """The plainest packet of a region, with the answers that the program *side* gets (None: both)."""
         encoding, family, packets = self.tables.encoding, self.tables.family, region.packets
         plain = ordinary(family, self.chain)
@@ -430,7 +430,7 @@ class Comparison:
             rewrites,
         )
 
-    def confirm(self, region: Region) -> Difference | Undecided:
+    def confirm(self, region: DifferingRegion) -> Difference | Undecided:
         """The difference that a packet of *region* shows, as plain as possible.
 
         Undecided or Disagreement when semantics does not see it.
@@ -467,7 +467,7 @@ class Comparison:
         may_drop = is_malformed(packet) and question.malformed is Malformed.STRICTER
         return differs(walks[0], walks[1], may_drop, question.verdict_only)
 
-    def _copied_memory(self, region: Region) -> Difference | None:
+    def _copied_memory(self, region: DifferingRegion) -> Difference | None:
         """The difference when one memory became two, which no packet shows; None: the memories match."""
         a, b = region.rules
         if a is None or b is None or not (a.rule.has_memory and b.rule.has_memory):

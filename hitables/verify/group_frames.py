@@ -21,13 +21,13 @@ import numpy as np
 from hitables.core.prover import Action
 
 from .dead_rules import MOST_UNCOPIED, boxes_of
-from .group_reader import Bools, Copies, Ints, ListRules, NotGrouped, Region, ranges
+from .group_reader import Bools, Copies, Ints, ListRules, NotGrouped, PrintedChains, ranges
 
 # ---- chains as parts ----
 
 
 @dataclass(frozen=True)
-class Part:
+class ChainPart:
     """One part of a chain: a call, or the first *size* rules of a group in line.
 
     called  the chain; -1: no call
@@ -48,7 +48,7 @@ class ListChain:
     last   position of the last of them
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[ChainPart, ...]
     owned: dict[int, int]
     last: int
 
@@ -62,10 +62,10 @@ class _Frame:
     stages: list[int]
 
 
-class Layout:
+class ChainFrames:
     """The chains of a region by their `-g` and their leading calls."""
 
-    def __init__(self, rules: ListRules, region: Region, copies: Copies) -> None:
+    def __init__(self, rules: ListRules, region: PrintedChains, copies: Copies) -> None:
         self.rules, self.region, self.copies = rules, region, copies
         goes = (region.kind == Action.GOTO) & (region.entered >= 0)
         source, entered = region.chain[goes], region.entered[goes]
@@ -141,7 +141,7 @@ class Layout:
         return contents
 
 
-def _read_frame(layout: Layout, chain: int, callers: frozenset[int] = frozenset()) -> _Frame:
+def _read_frame(layout: ChainFrames, chain: int, callers: frozenset[int] = frozenset()) -> _Frame:
     """The parts of *chain*, which is entered once."""
     if chain in callers:
         raise NotGrouped("its chains call each other in a circle")
@@ -174,7 +174,7 @@ def _read_frame(layout: Layout, chain: int, callers: frozenset[int] = frozenset(
     return frame
 
 
-def _leading_in_frame(layout: Layout, chain: int, following: int | None) -> list[int]:
+def _leading_in_frame(layout: ChainFrames, chain: int, following: int | None) -> list[int]:
     """The leading rules of *chain* without those from a call on that is the form of the copy behind it."""
     leading = layout.leading(chain)
     for at, rule in enumerate(leading):
@@ -234,7 +234,7 @@ class Groups:
         return sizes
 
 
-def number_groups(rules: ListRules, layout: Layout) -> Groups:
+def number_groups(rules: ListRules, layout: ChainFrames) -> Groups:
     """Group each live rule of the list by the part of the root that contains its copy."""
     frame = _read_frame(layout, layout.region.root)
     group = np.full(rules.count, -1)
@@ -267,15 +267,15 @@ def number_groups(rules: ListRules, layout: Layout) -> Groups:
 
 def _add_frame(frame: _Frame, groups: Groups, first: int) -> int:
     """Add the chains of *frame*, whose first group is *first*; the group behind its last."""
-    parts: list[Part] = []
+    parts: list[ChainPart] = []
     owned: dict[int, int] = {}
     for part, stage in zip(frame.parts, frame.stages, strict=True):
         if isinstance(part, _Frame):
             first = _add_frame(part, groups, first)
-            parts.append(Part(called=part.chain, stage=stage))
+            parts.append(ChainPart(called=part.chain, stage=stage))
             owned |= groups.chains[part.chain].owned
             continue
-        parts.append(Part(group=first, size=groups.sizes[first], stage=stage))
+        parts.append(ChainPart(group=first, size=groups.sizes[first], stage=stage))
         owned[first] = groups.sizes[first]
         first += 1
     if frame.chain in groups.chains:
@@ -284,12 +284,12 @@ def _add_frame(frame: _Frame, groups: Groups, first: int) -> int:
     return first
 
 
-def _list_chain(parts: list[Part], owned: dict[int, int], groups: Groups) -> ListChain:
+def _list_chain(parts: list[ChainPart], owned: dict[int, int], groups: Groups) -> ListChain:
     last = max((groups.last_position(each, size) for each, size in owned.items()), default=-1)
     return ListChain(tuple(parts), owned, last)
 
 
-def _with_versions_alone(layout: Layout, group: Ints) -> Ints:
+def _with_versions_alone(layout: ChainFrames, group: Ints) -> Ints:
     """*group*, where a rule that only versions have copies of gets the group of rules beside its copies."""
     region, of = layout.region, layout.copies.of
     copied = np.flatnonzero(of >= 0)
@@ -329,7 +329,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Forms:
+class GroupForms:
     """What is searched before the rules of the list.
 
     call_before    by list rule
@@ -342,7 +342,7 @@ class Forms:
     chains: dict[int, ListChain]
 
 
-def read_forms(rules: ListRules, layout: Layout, groups: Groups) -> Forms:
+def read_forms(rules: ListRules, layout: ChainFrames, groups: Groups) -> GroupForms:
     """The forms of all rules, and the chains that they call."""
     region, copies = layout.region, layout.copies
     latest = _latest_copies(layout, groups)
@@ -366,10 +366,10 @@ def read_forms(rules: ListRules, layout: Layout, groups: Groups) -> Forms:
     chains: dict[int, ListChain] = {}
     for chain in calls:
         _add_version(chain, calls, latest, limits, groups, chains, frozenset())
-    return Forms(call_before, copies.listed_before, chains)
+    return GroupForms(call_before, copies.listed_before, chains)
 
 
-def _calls_before(layout: Layout, latest: Ints) -> dict[int, Call]:
+def _calls_before(layout: ChainFrames, latest: Ints) -> dict[int, Call]:
     """The form of each rule that has one; *latest*: by chain, the last position that it has a copy of."""
     region, copies = layout.region, layout.copies
     entries = np.zeros(len(region.chains), np.bool_)
@@ -399,7 +399,7 @@ def _calls_before(layout: Layout, latest: Ints) -> dict[int, Call]:
     return call_before
 
 
-def _leads_of(layout: Layout, chain: int) -> list[int]:
+def _leads_of(layout: ChainFrames, chain: int) -> list[int]:
     """The leading calls of a chain that is a frame, or that a form calls."""
     following = None
     if layout.is_stage[chain] or chain == layout.region.root:
@@ -410,7 +410,7 @@ def _leads_of(layout: Layout, chain: int) -> list[int]:
     return [rule for rule in _leading_in_frame(layout, chain, following) if layout.is_call(rule)]
 
 
-def _latest_copies(layout: Layout, groups: Groups) -> Ints:
+def _latest_copies(layout: ChainFrames, groups: Groups) -> Ints:
     """By chain and group: the last position with a copy in the chain or one reached by `-g`; or -1."""
     region, of = layout.region, layout.copies.of
     latest = np.full((len(region.chains), groups.count), -1)
@@ -445,13 +445,13 @@ def _add_version(
         raise NotGrouped("a chain that is called before a rule has no rule of the list")
     group = int(present[0])
     size = _segment_size(groups, group, int(latest[chain, group]), limits[chain])
-    parts = [Part(called=called) for called in calls[chain]]
+    parts = [ChainPart(called=called) for called in calls[chain]]
     owned = {group: size}
     for called in calls[chain]:
         below = _add_version(called, calls, latest, limits, groups, chains, callers | {chain})
         for each, most in below.owned.items():
             owned[each] = max(most, owned.get(each, 0))
-    chains[chain] = _list_chain([*parts, Part(group=group, size=size)], owned, groups)
+    chains[chain] = _list_chain([*parts, ChainPart(group=group, size=size)], owned, groups)
     return chains[chain]
 
 

@@ -183,7 +183,7 @@ def read_list(tables: Tables, chain: int) -> ListRules:
 
 
 @dataclass(frozen=True)
-class Region:
+class PrintedChains:
     """The root and the new chains that packets reach from it.  Chains are numbered from 0, and rules from 0.
 
     chains   by chain: its number in the encoding
@@ -218,7 +218,7 @@ class Region:
         return int(self.tables.rule_start[number + 1] - self.tables.rule_start[number])
 
 
-def read_region(tables: Tables, root: int) -> Region:
+def read_region(tables: Tables, root: int) -> PrintedChains:
     """The chains that *root*, of the second program, is printed in."""
     reached, front = {root}, [root]
     enters_new, number = tables.enters_new, tables.action[:, 1]
@@ -232,7 +232,7 @@ def read_region(tables: Tables, root: int) -> Region:
     sizes = tables.chain_start[chains + 1] - tables.chain_start[chains]
     rules = ranges(tables.chain_start[chains], sizes)
     entered = np.where(enters_new[rules], np.searchsorted(chains, number[rules]), -1)
-    return Region(
+    return PrintedChains(
         tables,
         int(np.searchsorted(chains, root)),
         chains,
@@ -267,7 +267,7 @@ class Copies:
     calls: list[int]
 
 
-def find_copies(rules: ListRules, region: Region) -> Copies:
+def find_copies(rules: ListRules, region: PrintedChains) -> Copies:
     """The copies of all rules of the list, with their forms."""
     match_keys = rules.tables.match_keys(region.rules)
     target_keys = rules.tables.target_keys(region.rules)
@@ -305,7 +305,7 @@ def _same_rules(
     return same, equal
 
 
-def _shared_chains(rules: ListRules, region: Region, same: Ints) -> Bools:
+def _shared_chains(rules: ListRules, region: PrintedChains, same: Ints) -> Bools:
     """By chain: it is new, and its only rule is one of the list with memory."""
     alone = np.diff(region.start) == 1
     alone[region.root] = False
@@ -315,7 +315,7 @@ def _shared_chains(rules: ListRules, region: Region, same: Ints) -> Bools:
 
 
 def _listed(
-    rules: ListRules, region: Region, of: Ints, match_keys: list[bytes], target_keys: list[bytes]
+    rules: ListRules, region: PrintedChains, of: Ints, match_keys: list[bytes], target_keys: list[bytes]
 ) -> dict[int, list[int]]:
     """Find the rules that go (`-g`) to a chain of copies which ends in their own target; change *of*.
 
@@ -359,7 +359,7 @@ def _listed(
 
 
 def _calls(
-    rules: ListRules, region: Region, of: Ints, is_shared: Bools, match_keys: list[bytes]
+    rules: ListRules, region: PrintedChains, of: Ints, is_shared: Bools, match_keys: list[bytes]
 ) -> list[int]:
     """The rules that call a new chain, right before a copy with at least their matches."""
     jumps = (region.kind == Action.JUMP) & (region.entered >= 0) & ~is_shared[region.entered]

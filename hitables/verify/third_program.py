@@ -24,8 +24,8 @@ import numpy as np
 
 from hitables.core.prover import NONE, U32, Action, ChainArrays, Order, ReadIn
 
-from .group_frames import Forms, Groups, ListChain, Part
-from .group_reader import Ints, ListRules, NotGrouped, Region, Tables, ranges
+from .group_frames import ChainPart, GroupForms, Groups, ListChain
+from .group_reader import Ints, ListRules, NotGrouped, PrintedChains, Tables, ranges
 
 # A version of fewer rules is compared as a list.
 SMALLEST_VERSION = 16
@@ -42,9 +42,9 @@ class PrintedList:
 
     chain: int
     rules: ListRules
-    region: Region
+    region: PrintedChains
     groups: Groups
-    forms: Forms
+    forms: GroupForms
     dead: dict[int, list[int]]
 
     @property
@@ -216,7 +216,7 @@ class _ListWriter:
                 self.write_parts(self.number[chain], parts.parts)
         return self.order([self.number[each] for each in set(smaller.values())])
 
-    def written_by(self, parts: tuple[Part, ...]) -> int:
+    def written_by(self, parts: tuple[ChainPart, ...]) -> int:
         """Mask of the states that the parts may write; forms search rules of later groups."""
         least = self.groups.count
         for part in parts:
@@ -230,7 +230,7 @@ class _ListWriter:
 
     def goes_on(self) -> dict[int, int]:
         """By group that is read in line in front of other parts: the chain of these parts."""
-        self.behind: dict[int, tuple[int, tuple[Part, ...]]] = {}
+        self.behind: dict[int, tuple[int, tuple[ChainPart, ...]]] = {}
         goes_on = {}
         for chain in self.printed.chains.values():
             for at, part in enumerate(chain.parts[:-1]):
@@ -290,12 +290,12 @@ class _ListWriter:
                 smaller[chain] = versions[at - 1][1]
         return smaller
 
-    def writes_no_more(self, chain: int, parts: tuple[Part, ...]) -> bool:
+    def writes_no_more(self, chain: int, parts: tuple[ChainPart, ...]) -> bool:
         """Whether the printed chain writes no more than its list."""
         writes = int(self.rules.tables.encoding.chain_writes[self.printed.region.chains[chain]])
         return not writes & ~self.written_by(parts)
 
-    def write_version(self, chain: int, parts: tuple[Part, ...], smaller: int) -> None:
+    def write_version(self, chain: int, parts: tuple[ChainPart, ...], smaller: int) -> None:
         """Set the lines of a version: its calls, the body of the smaller version, the rules that follow."""
         *calls, own = parts
         first = self.printed.forms.chains[smaller].parts[0].size
@@ -316,7 +316,7 @@ class _ListWriter:
 
     # ---- chains ----
 
-    def write_parts(self, chain: int, parts: tuple[Part, ...]) -> None:
+    def write_parts(self, chain: int, parts: tuple[ChainPart, ...]) -> None:
         """Set the lines of *chain*: calls are written, segments are there already."""
         calls = [part.called for part in parts]
         count = next((at for at, called in enumerate(calls) if called < 0), len(parts))
@@ -334,7 +334,7 @@ class _ListWriter:
         if rest:
             self.chains.set(behind, self.segment(rest))
 
-    def segment(self, parts: tuple[Part, ...]) -> tuple[int, int]:
+    def segment(self, parts: tuple[ChainPart, ...]) -> tuple[int, int]:
         """The lines of the first part, which is in line, and of the `-g` to the parts behind it."""
         part = parts[0]
         start = self.group_first[part.group]
@@ -344,7 +344,7 @@ class _ListWriter:
             return start, self.own_end(part) + 1
         return start, self.own_end(part)
 
-    def own_end(self, part: Part) -> int:
+    def own_end(self, part: ChainPart) -> int:
         if not part.size:
             return self.group_first[part.group]
         return self.own[int(self.groups.group_start[part.group]) + part.size - 1] + 1

@@ -20,7 +20,7 @@ from hitables.verify import exact
 from hitables.verify.deadline import Deadline
 from hitables.verify.diff import changes
 from hitables.verify.encoding import Encoding
-from hitables.verify.exact import Region, TableProver
+from hitables.verify.exact import DifferingRegion, TableProver
 from hitables.verify.lint import OneRemains, _TableLinter
 from hitables.verify.packet_classes import PacketClass
 from hitables.verify.question import Question
@@ -43,7 +43,7 @@ def looked_at_by_reach(program: Program, asked: dict[Field, Values]) -> int:
     used = []
 
     class Counted(TableProver):
-        def run(self, chain: str, packets: PacketClass, limit: int) -> tuple[Status, list[Region]]:
+        def run(self, chain: str, packets: PacketClass, limit: int) -> tuple[Status, list[DifferingRegion]]:
             answer = super().run(chain, packets, limit)
             used.append(self.prover)
             return answer
