@@ -40,7 +40,7 @@ _HOLDS = {True: "holds", False: "does not hold"}
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class LockoutRefusal:
     """A packet that would not pass: what it is, and what decides about it, for the user."""
 
     what: str
@@ -65,7 +65,7 @@ class LockoutCheck:
     own: Collection[str]
     backend: Backend
     name_of: Callable[[str, int], str]
-    refusals: list[Refusal] = field(default_factory=list)
+    refusals: list[LockoutRefusal] = field(default_factory=list)
     cautions: list[str] = field(default_factory=list)
 
     def trace_session(self, session: SshSession) -> None:
@@ -116,7 +116,7 @@ class LockoutCheck:
         if target is not None and leads_here(target):
             return True
         why = self._decider(passage.walk, table, chain)
-        self.refusals.append(Refusal(f"{what} is not translated as the session is", why))
+        self.refusals.append(LockoutRefusal(f"{what} is not translated as the session is", why))
         return False
 
     def trace_must(self, packets: Sequence[str]) -> None:
@@ -141,7 +141,7 @@ class LockoutCheck:
         if passage is None or table not in self.own:
             return True
         if not passage.passes:
-            self.refusals.append(Refusal(what, self._decider(passage.walk, table, chain)))
+            self.refusals.append(LockoutRefusal(what, self._decider(passage.walk, table, chain)))
         self.cautions += (
             f"{what} passes table {table}, chain {chain}, only if this {_HOLDS[held]}: {key}"
             for key, held in passage.crucial
@@ -161,7 +161,7 @@ class LockoutCheck:
         return text
 
 
-def refuse(refusals: Sequence[Refusal]) -> None:
+def refuse(refusals: Sequence[LockoutRefusal]) -> None:
     """HitablesError if there are refusals."""
     if refusals:
         lines = "\n".join(f"  {refusal}" for refusal in refusals)

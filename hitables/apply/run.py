@@ -40,7 +40,7 @@ from .counts import keyed, of_source, recognised
 from .drift import as_named, cut_off_jumps, differences, holds, moved_jumps
 from .in_force import InForce, confirm_record, in_force, own_places
 from .kernel import Kernel
-from .load import Change, perform
+from .load import RuleSetChange, perform
 from .lockout import LockoutCheck, refuse
 from .must_packets import check_must, family_of, must_unasked
 from .neighbours import flushers
@@ -52,9 +52,9 @@ from .store import (
     CONFIRMED,
     FOUND,
     WAITING,
+    ApplyState,
     Half,
-    State,
-    Store,
+    StateDirectory,
     Waiting,
     boot_id,
 )
@@ -62,7 +62,7 @@ from .texts import Tables
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ApplyRequest:
     """What to apply, and how.
 
     files       by family: name and text of a rule set
@@ -90,7 +90,7 @@ class Request:
     dry_run: bool = False
 
 
-class Result(enum.Enum):
+class ApplyResult(enum.Enum):
     """What an apply did."""
 
     NOTHING = "nothing to do"
@@ -100,7 +100,7 @@ class Result(enum.Enum):
 
 
 @dataclass(slots=True)
-class Report:
+class Reporter:
     """Where an apply reports to.
 
     stage   the name of each stage as it begins
@@ -116,7 +116,7 @@ class Report:
 # ---- apply ----
 
 
-def apply(request: Request, report: Report) -> Result:
+def apply(request: ApplyRequest, report: Reporter) -> ApplyResult:
     """Apply the files of *request*.  Errors are HitablesError; then the kernel has its old rules."""
     request = replace(request, folder=os.path.abspath(request.folder))  # the guard has another directory
     session = session_of(os.environ)
@@ -129,13 +129,13 @@ def apply(request: Request, report: Report) -> Result:
     return _applied(request, report, session)
 
 
-def _applied(request: Request, report: Report, session: SshSession | None) -> Result:
+def _applied(request: ApplyRequest, report: Reporter, session: SshSession | None) -> ApplyResult:
     """`apply`, once the arguments are known to be good; the folder exists if nothing may be changed."""
-    with Store.open(request.folder, create=not request.dry_run) as store:
+    with StateDirectory.open(request.folder, create=not request.dry_run) as store:
         state = store.state()
         _check_nothing_waits(state)
         if not request.must and _is_confirmed(request, state, store):
-            return Result.NOTHING
+            return ApplyResult.NOTHING
         ready = [_ready(request, family, state, store, report) for family in sorted(request.files)]
         for each in ready:
             for note in each.prepared.merged.notes:
@@ -150,7 +150,7 @@ def _applied(request: Request, report: Report, session: SshSession | None) -> Re
                 _record_leave(request, ready, in_force(store, state.confirmed), store)
             else:
                 _record_as_is(request, ready, state, store, report)
-            return Result.NOTHING
+            return ApplyResult.NOTHING
         for each in ready:
             _tell_of_presets(each, patterns_of(request.leave), report)
             _tell_of_docker(each, report)
@@ -163,11 +163,11 @@ def _applied(request: Request, report: Report, session: SshSession | None) -> Re
             )
         _check_lockout(request, ready, session, report)
         if request.dry_run:
-            return Result.WOULD_CHANGE
+            return ApplyResult.WOULD_CHANGE
         return _load(request, ready, state, store, session, report)
 
 
-def _check_nothing_waits(state: State) -> None:
+def _check_nothing_waits(state: ApplyState) -> None:
     waiting = state.waiting
     if waiting is None:
         _check_no_guard()
@@ -194,12 +194,12 @@ def _check_no_guard() -> None:
         )
 
 
-def _options(request: Request) -> str:
+def _options(request: ApplyRequest) -> str:
     """What a record states about its compiling."""
     return f"{__version__} {request.options or 'as it is'}"
 
 
-def _is_confirmed(request: Request, state: State, store: Store) -> bool:
+def _is_confirmed(request: ApplyRequest, state: ApplyState, store: StateDirectory) -> bool:
     """Whether these files were applied last, in the same way, and are what the kernel holds.
 
     Then there is nothing to compile.
@@ -228,7 +228,9 @@ def _is_confirmed(request: Request, state: State, store: Store) -> bool:
     return True
 
 
-def _ready(request: Request, family: Family, state: State, store: Store, report: Report) -> Ready:
+def _ready(
+    request: ApplyRequest, family: Family, state: ApplyState, store: StateDirectory, report: Reporter
+) -> Ready:
     name, text = request.files[family]
     patterns = patterns_of(request.leave)
     kernel = Kernel(family, request.backend, [store.lock])
@@ -242,11 +244,11 @@ def _ready(request: Request, family: Family, state: State, store: Store, report:
     prepared = prepare(
         kernel, found, text, name, patterns, request.options, request.timeout, report.stage, known
     )
-    change = Change(kernel, prepared.wanted, lambda name: is_foreign(name, patterns))
+    change = RuleSetChange(kernel, prepared.wanted, lambda name: is_foreign(name, patterns))
     return Ready(kernel, found, prepared, known, change)
 
 
-def _check_leave(request: Request, family: Family, found: Found, report: Report) -> None:
+def _check_leave(request: ApplyRequest, family: Family, found: Found, report: Reporter) -> None:
     """Tell of names of --leave that no chain has; InvalidOption for one that resembles a preset."""
     strange = [word for word, _ in unmatched(request.leave, [found.program])]
     if not strange:
@@ -258,7 +260,7 @@ def _check_leave(request: Request, family: Family, found: Found, report: Report)
         report.tell(f"warning: --leave {word}: no chain has this name")
 
 
-def _tell_of_moved_jumps(ready: Sequence[Ready], force: InForce, report: Report) -> None:
+def _tell_of_moved_jumps(ready: Sequence[Ready], force: InForce, report: Reporter) -> None:
     """Tell of jumps to chains of --leave that stand behind more rules than in *force*."""
     for each in ready:
         half = force.half(each.kernel.family)
@@ -266,7 +268,7 @@ def _tell_of_moved_jumps(ready: Sequence[Ready], force: InForce, report: Report)
             report.tell(f"warning: {moved}; hitables status --repair before apply moves it back")
 
 
-def _tell_of_presets(ready: Ready, patterns: Sequence[str], report: Report) -> None:
+def _tell_of_presets(ready: Ready, patterns: Sequence[str], report: Reporter) -> None:
     """Tell of chains of known programs in the tables that change."""
     changing = {table for table, plan in ready.change.plans.items() if not plan.is_idle}
     program = ready.found.program
@@ -278,7 +280,7 @@ def _tell_of_presets(ready: Ready, patterns: Sequence[str], report: Report) -> N
         )
 
 
-def _tell_of_docker(ready: Ready, report: Report) -> None:
+def _tell_of_docker(ready: Ready, report: Reporter) -> None:
     rules = docker_raw.removed(ready.found.program, ready.prepared.source)
     if rules:
         file = ready.prepared.file
@@ -286,7 +288,7 @@ def _tell_of_docker(ready: Ready, report: Report) -> None:
         report.tell(docker_raw.warning(rules, file, remedy))
 
 
-def _confirmed_half(state: State, store: Store, family: Family) -> Half | None:
+def _confirmed_half(state: ApplyState, store: StateDirectory, family: Family) -> Half | None:
     return in_force(store, state.confirmed).half(family) if state.confirmed else None
 
 
@@ -297,7 +299,7 @@ def known_tables(kernel: Found, loaded: Half | None, patterns: Sequence[str]) ->
 
 
 def _check_lockout(
-    request: Request, ready: Sequence[Ready], session: SshSession | None, report: Report
+    request: ApplyRequest, ready: Sequence[Ready], session: SshSession | None, report: Reporter
 ) -> None:
     refusals = []
     programs = [_with_tables_that_stay(each) for each in ready]
@@ -338,7 +340,9 @@ def _with_tables_that_stay(ready: Ready) -> Program:
     )
 
 
-def _is_recorded(request: Request, ready: Sequence[Ready], state: State, store: Store) -> bool:
+def _is_recorded(
+    request: ApplyRequest, ready: Sequence[Ready], state: ApplyState, store: StateDirectory
+) -> bool:
     """Whether the rules that are loaded already are those that are confirmed."""
     force = in_force(store, state.confirmed)
     is_ours = force.record.backend == ready[0].kernel.backend.value
@@ -346,7 +350,7 @@ def _is_recorded(request: Request, ready: Sequence[Ready], state: State, store: 
 
 
 def _record_as_is(
-    request: Request, ready: Sequence[Ready], state: State, store: Store, report: Report
+    request: ApplyRequest, ready: Sequence[Ready], state: ApplyState, store: StateDirectory, report: Reporter
 ) -> None:
     """An apply of what somebody has loaded already: it is recorded, so that status and boots know it."""
     state, record = _recorder(request, ready, store).add(
@@ -357,11 +361,13 @@ def _record_as_is(
     report.tell(f"recorded as rule set {record.number}, and confirmed")
 
 
-def _recorder(request: Request, ready: Sequence[Ready], store: Store) -> Recorder:
+def _recorder(request: ApplyRequest, ready: Sequence[Ready], store: StateDirectory) -> Recorder:
     return Recorder(store, ready[0].kernel.backend.value, patterns_of(request.leave))
 
 
-def _record_leave(request: Request, ready: Sequence[Ready], force: InForce, store: Store) -> None:
+def _record_leave(
+    request: ApplyRequest, ready: Sequence[Ready], force: InForce, store: StateDirectory
+) -> None:
     """The rules are loaded already, and from now on other chains are left: status and rollback must know."""
     asked = {(each.kernel.family, table) for each in ready for table in each.prepared.wanted.tables}
     for part in force.parts:
@@ -373,7 +379,9 @@ def _record_leave(request: Request, ready: Sequence[Ready], force: InForce, stor
             store.set_leave(part.number, patterns)
 
 
-def _read_again(request: Request, ready: Sequence[Ready], state: State, store: Store, report: Report) -> None:
+def _read_again(
+    request: ApplyRequest, ready: Sequence[Ready], state: ApplyState, store: StateDirectory, report: Reporter
+) -> None:
     """Read what others changed while the rules were compiled, as a rollback must bring that back."""
     patterns = patterns_of(request.leave)
     for each in ready:
@@ -393,11 +401,11 @@ def _read_again(request: Request, ready: Sequence[Ready], state: State, store: S
             each.known = known_tables(each.found, _confirmed_half(state, store, family), patterns)
             wanted = replace(each.prepared.wanted, known=each.known)
             each.prepared = replace(each.prepared, wanted=wanted)
-            each.change = Change(each.kernel, wanted, each.change.is_foreign)
+            each.change = RuleSetChange(each.kernel, wanted, each.change.is_foreign)
             _tell_of_replaced(family, changed, report)
 
 
-def _tell_of_replaced(family: Family, changed: Sequence[str], report: Report) -> None:
+def _tell_of_replaced(family: Family, changed: Sequence[str], report: Reporter) -> None:
     report.tell(
         f"warning: IPv{int(family)}: the rules of the kernel changed while the new ones were prepared: "
         f"{'; '.join(shown(changed))}.  The new rules replace these too; hitables rollback brings them back"
@@ -405,13 +413,13 @@ def _tell_of_replaced(family: Family, changed: Sequence[str], report: Report) ->
 
 
 def _load(
-    request: Request,
+    request: ApplyRequest,
     ready: Sequence[Ready],
-    state: State,
-    store: Store,
+    state: ApplyState,
+    store: StateDirectory,
     session: SshSession | None,
-    report: Report,
-) -> Result:
+    report: Reporter,
+) -> ApplyResult:
     _read_again(request, ready, state, store, report)
     recorder, running = _recorder(request, ready, store), what_runs(ready)
     state, before = recorder.before(state, running)
@@ -478,10 +486,10 @@ def _load(
         )
     if not request.confirm and not request.check:
         return _confirm_now(store, state, guard)
-    return _checked(request, store, state, guard) if request.check else Result.WAITING
+    return _checked(request, store, state, guard) if request.check else ApplyResult.WAITING
 
 
-def _confirm_now(store: Store, state: State, guard: guards.Guard) -> Result:
+def _confirm_now(store: StateDirectory, state: ApplyState, guard: guards.Guard) -> ApplyResult:
     assert state.waiting is not None
     number = state.waiting.number
     state = confirm_record(store, state, number)
@@ -489,10 +497,12 @@ def _confirm_now(store: Store, state: State, guard: guards.Guard) -> Result:
     guards.stop_timer(number)
     store.log(f"{number}: confirmed")
     store.forget_old(state)
-    return Result.CONFIRMED
+    return ApplyResult.CONFIRMED
 
 
-def _checked(request: Request, store: Store, state: State, guard: guards.Guard) -> Result:
+def _checked(
+    request: ApplyRequest, store: StateDirectory, state: ApplyState, guard: guards.Guard
+) -> ApplyResult:
     """Run the command that decides.  It may be a command of ours, so it runs without the lock."""
     assert state.waiting is not None
     number = state.waiting.number
@@ -507,7 +517,7 @@ def _checked(request: Request, store: Store, state: State, guard: guards.Guard) 
             finally:
                 guard.abandon()
         raise
-    with Store.open(request.folder, wait=60.0) as again:
+    with StateDirectory.open(request.folder, wait=60.0) as again:
         state = again.state()
         waits = state.waiting is not None and state.waiting.number == number
         if waits and why:
@@ -523,7 +533,7 @@ def _checked(request: Request, store: Store, state: State, guard: guards.Guard) 
             raise HitablesError(
                 f"--check {request.check!r}: {why}; but rule set {number} was confirmed meanwhile, and stays"
             )
-        return Result.CONFIRMED
+        return ApplyResult.CONFIRMED
     why = why or "it ended when the rules were taken back already"
     raise HitablesError(
         f"--check {request.check!r}: {why}; rule set {number} is taken back, and the old rules are loaded"
@@ -532,7 +542,7 @@ def _checked(request: Request, store: Store, state: State, guard: guards.Guard) 
 
 def _take_back(folder: str, number: int, why: str) -> None:
     """Load the old rules, if record *number* still waits."""
-    with Store.open(folder, wait=60.0) as store:
+    with StateDirectory.open(folder, wait=60.0) as store:
         state = store.state()
         if state.waiting is not None and state.waiting.number == number:
             undo(store, state, why)

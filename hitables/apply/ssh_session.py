@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeAlias
 from ..errors import InvalidOption
 from ..ir.fields import Family
 from ..ir.rule import Target
-from .translation import Ends, as_sent, may_lead_to
+from .translation import ConnectionEnds, as_sent, may_lead_to
 
 _Places: TypeAlias = tuple[tuple[str, str], ...]
 # In the order of the kernel: the tables and chains of packets to this host, and of its answers.
@@ -47,16 +47,16 @@ class SshSession:
     server: str
     server_port: int
     interface: str = ""
-    sent: Ends | None = None
+    sent: ConnectionEnds | None = None
 
     @property
     def family(self) -> Family:
         return Family.IPV6 if ":" in self.client else Family.IPV4
 
     @property
-    def arrived(self) -> Ends:
+    def arrived(self) -> ConnectionEnds:
         """The connection as the socket of the server has it."""
-        return Ends(self.client, self.client_port, self.server, self.server_port)
+        return ConnectionEnds(self.client, self.client_port, self.server, self.server_port)
 
     def packets(self) -> tuple[SessionPacket, SessionPacket, SessionPacket, SessionPacket]:
         """The next packet and a new connection, each before its answer."""
@@ -70,7 +70,9 @@ class SshSession:
             self._answer("the answers to a new connection", *new),
         )
 
-    def _request(self, what: str, state: str, arrived: Ends, sent: Ends, places: _Places) -> SessionPacket:
+    def _request(
+        self, what: str, state: str, arrived: ConnectionEnds, sent: ConnectionEnds, places: _Places
+    ) -> SessionPacket:
         """A packet of the client, in a connection that is *sent* so and has *arrived* so."""
         is_own = self.sent is not None and self.interface == "lo"  # nat is behind it when it comes in
         client = arrived if is_own else sent
@@ -98,7 +100,7 @@ class SshSession:
             self._leads_here if self._is_dnat else None,
         )
 
-    def _answer(self, what: str, arrived: Ends, sent: Ends) -> SessionPacket:
+    def _answer(self, what: str, arrived: ConnectionEnds, sent: ConnectionEnds) -> SessionPacket:
         """A packet of this host to the client of `_request`."""
 
         def fields(client: str, port: int) -> str:
@@ -171,7 +173,7 @@ def session_of(environment: Mapping[str, str]) -> SshSession | None:
         return None
     try:
         client, client_port, server, server_port = words
-        arrived = Ends(_address(client), int(client_port), _address(server), int(server_port))
+        arrived = ConnectionEnds(_address(client), int(client_port), _address(server), int(server_port))
     except ValueError:
         raise InvalidOption(
             f"SSH_CONNECTION={connection!r} is not CLIENT PORT SERVER PORT; set it to nothing "

@@ -32,7 +32,7 @@ from .kernel import Kernel
 from .others import merge
 from .prepare import Found, find
 from .steps import differ
-from .store import CONFIRMED, Half, Record, State, Store, boot_id
+from .store import CONFIRMED, ApplyState, Half, Record, StateDirectory, boot_id
 
 _SHOWN = 10
 
@@ -93,13 +93,13 @@ class Seen:
     """
 
     folder: Path
-    state: State
+    state: ApplyState
     force: InForce
     found: Mapping[Family, Found]
     others: tuple[str, ...]
 
 
-def look(store: Store, tell: Callable[[str], None] = lambda stage: None) -> Seen:
+def look(store: StateDirectory, tell: Callable[[str], None] = lambda stage: None) -> Seen:
     """Read the state directory and the kernel.
 
     HitablesError if nothing of this state directory is in force, or if the kernel cannot be read.
@@ -145,7 +145,7 @@ def compare(
     return result
 
 
-def _note_waiting(state: State, result: Status) -> None:
+def _note_waiting(state: ApplyState, result: Status) -> None:
     waiting = state.waiting
     if waiting is None:
         last = state.last_applied
@@ -234,7 +234,7 @@ def _with_tables(program: Program, other: Program) -> Program:
     return replace(program, tables=tuple(table for table in program if table.name in names))
 
 
-def repair(store: Store) -> tuple[int, list[str]]:
+def repair(store: StateDirectory) -> tuple[int, list[str]]:
     """Load the confirmed rules again; their number, and notes for the user."""
     state = store.state()
     if state.waiting is not None:

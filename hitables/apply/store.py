@@ -107,7 +107,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ApplyState:
     """*status*: by record how it ended."""
 
     last: int = 0
@@ -128,7 +128,7 @@ def boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
-class Store:
+class StateDirectory:
     """A state directory, held by this process until `close`."""
 
     def __init__(self, folder: Path, lock: int) -> None:
@@ -180,14 +180,14 @@ class Store:
         """Whether the folder has a state; the first apply writes it."""
         return is_there(self.folder / "state.json")
 
-    def state(self) -> State:
+    def state(self) -> ApplyState:
         if not self.is_there:
-            return State()
+            return ApplyState()
         path = self.folder / "state.json"
         data = self._json(path, "hitables-state")
         with self._damage(path):
             waiting = data["waiting"]
-            state = State(
+            state = ApplyState(
                 int(data["last"]),
                 int(data["confirmed"]),
                 waiting
@@ -228,7 +228,7 @@ class Store:
     def _mark(self, number: int) -> Path:
         return self._folder(number) / "waits"
 
-    def set_state(self, state: State) -> None:
+    def set_state(self, state: ApplyState) -> None:
         waiting = state.waiting
         data = {
             "format": "hitables-state",
@@ -249,7 +249,7 @@ class Store:
 
     # Records.
 
-    def add(self, state: State, record: Record, status: str) -> State:
+    def add(self, state: ApplyState, record: Record, status: str) -> ApplyState:
         """Write *record*; the state that lists it, which the caller has to set."""
         folder = self._folder(record.number)
         halves = {}
@@ -353,7 +353,7 @@ class Store:
             names = [each.parent.name for each in self.folder.glob("[0-9]*/record.json")]
         return sorted(int(name) for name in names if name.isdecimal())
 
-    def forget_old(self, state: State) -> State:
+    def forget_old(self, state: ApplyState) -> ApplyState:
         """Remove records of the past beyond `KEPT`."""
         needed = self._needed(state)
         past = [number for number in self.numbers() if number not in needed]
@@ -372,7 +372,7 @@ class Store:
             self.set_state(state)
         return state
 
-    def _needed(self, state: State) -> set[int]:
+    def _needed(self, state: ApplyState) -> set[int]:
         """The records with which *state* goes on, but for those with tables in force beside them."""
         needed = {state.confirmed, state.last}
         if state.waiting:
@@ -388,7 +388,7 @@ class Store:
         tables = self._json_of(number).get("beside", {}).values()
         return {holder for each in tables for holder in each.values()}
 
-    def copy(self, state: State) -> Copy:
+    def copy(self, state: ApplyState) -> Copy:
         """The files with which *state* goes on if the directory is removed."""
         needed = self._needed(state)
         needed |= {other for number in needed for other in self._beside(number)}

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
     from ..apply.in_force import InForce
     from ..apply.recording import Ready
-    from ..apply.run import Request
+    from ..apply.run import ApplyRequest
     from ..apply.status import Compared, Status
-    from ..apply.store import State
+    from ..apply.store import ApplyState
     from ..ir.fields import Family
     from ..report.firewall import Difference
 
@@ -143,7 +143,7 @@ def apply(
     from ..compiler.options import Options
     from ..ir.packet import Backend
 
-    request = run.Request(
+    request = run.ApplyRequest(
         files=_files(file, file6, family_of(family)),
         folder=folder,
         backend=None if backend == "auto" else Backend(backend),
@@ -167,21 +167,21 @@ def apply(
                 click.echo(differences[-1].text())
 
     with progress_bar() as progress:
-        result = run.apply(request, run.Report(progress, tell, differ))
+        result = run.apply(request, run.Reporter(progress, tell, differ))
     if data:
         from ..report.firewall import apply_report
         from ..report.formats import FORMATS
 
         report = apply_report(result.value, differences, _state(folder), messages, time.monotonic() - began)
         click.echo(FORMATS["json"]([report]), nl=False)
-        if result is run.Result.WOULD_CHANGE:
+        if result is run.ApplyResult.WOULD_CHANGE:
             raise Differ
         return
-    if result is run.Result.NOTHING:
+    if result is run.ApplyResult.NOTHING:
         click.echo("nothing to do: the kernel holds these rules")
-    elif result is run.Result.WOULD_CHANGE:
+    elif result is run.ApplyResult.WOULD_CHANGE:
         raise Differ
-    elif result is run.Result.CONFIRMED:
+    elif result is run.ApplyResult.CONFIRMED:
         click.echo("confirmed")
     else:
         click.echo(
@@ -235,16 +235,16 @@ def _tell(message: str) -> None:
     click.echo(message, err=True)
 
 
-def _state(folder: str) -> State:
+def _state(folder: str) -> ApplyState:
     """The state as it is now, without the lock: the guard or another command may hold it."""
     from pathlib import Path
 
-    from ..apply.store import Store
+    from ..apply.store import StateDirectory
 
-    return Store(Path(folder), -1).state()
+    return StateDirectory(Path(folder), -1).state()
 
 
-def _difference(request: Request, ready: Ready, loaded: InForce | None) -> Difference:
+def _difference(request: ApplyRequest, ready: Ready, loaded: InForce | None) -> Difference:
     """Which packets the new rules treat otherwise, and what is loaded for it.
 
     If the kernel holds the rules of a record of *loaded*, those rules are compared, as their lines are known.
@@ -381,11 +381,11 @@ def history(folder: str, form: str, as_json: bool) -> None:
     These are the one that was confirmed last, and earlier ones with a family or tables that it does not have.
     """
     from ..apply.in_force import places
-    from ..apply.store import Store
+    from ..apply.store import StateDirectory
     from ..report.firewall import history_document, rules_of
     from ..report.formats import dump
 
-    with Store.open(folder) as store:
+    with StateDirectory.open(folder) as store:
         state = store.state()
         records = [store.record(number) for number in store.numbers()]
     if is_json(form, as_json):
@@ -420,19 +420,19 @@ def status(folder: str, repair: bool, timeout: float | None, form: str, as_json:
     holds the rules; 1: rules differ; 2: it is unknown, or the guard of an apply has ended.
     """
     from ..apply import status as check
-    from ..apply.store import Store
+    from ..apply.store import StateDirectory
 
     began = time.monotonic()
     data = is_json(form, as_json)
     with progress_bar() as progress:
-        with Store.open(folder) as store:
+        with StateDirectory.open(folder) as store:
             seen = check.look(store, progress)
         result = check.compare(seen, timeout, progress)
     if not data:
         _show_status(result)
     repaired = 0
     if repair and result.level is check.Level.DRIFT:
-        with Store.open(folder) as store:
+        with StateDirectory.open(folder) as store:
             repaired, notes = check.repair(store)
         for note in notes:
             _tell(note)

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from hitables import diff, read
 from hitables.apply.in_force import InForce
 from hitables.apply.status import Compared, Level, Status
-from hitables.apply.store import CONFIRMED, WAITING, Half, Record, State, Waiting
+from hitables.apply.store import CONFIRMED, WAITING, ApplyState, Half, Record, Waiting
 from hitables.cli.main import main
 from hitables.costs import default
 from hitables.ir.fields import Family
@@ -74,7 +74,7 @@ def of_apply() -> dict[str, str]:
     changes, names = diff(read(BEFORE), read(AFTER)), ("the kernel", "after")
     assert changes.regions
     record = Record(2, 1.0, "nft", ("DOCKER*",), {Family.IPV4: Half({}, {}, AFTER, "after")}, before=1)
-    state = State(3, 2, Waiting(3, 2, 5.0, "boot"), {2: CONFIRMED, 3: WAITING})
+    state = ApplyState(3, 2, Waiting(3, 2, 5.0, "boot"), {2: CONFIRMED, 3: WAITING})
     compared = Compared(
         Family.IPV4, 2, "after", ("filter",), ["table filter"], changes, "", names, ["docker"]
     )

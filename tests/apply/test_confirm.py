@@ -23,7 +23,7 @@ from support.small_namespace import Namespace
 
 from hitables.apply import guard
 from hitables.apply.run import why_failed
-from hitables.apply.store import Store
+from hitables.apply.store import StateDirectory
 from hitables.ir.packet import Backend
 
 pytestmark = pytest.mark.needs_kernel
@@ -42,7 +42,7 @@ def firewall(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Firewal
 
 
 def status_of(firewall: Firewall) -> dict[int, str]:
-    return dict(Store(firewall.state, -1).state().status)
+    return dict(StateDirectory(firewall.state, -1).state().status)
 
 
 def guard_of(firewall: Firewall) -> int:

@@ -15,7 +15,7 @@ from support.firewall import Firewall, office
 from support.small_namespace import Namespace
 
 import hitables
-from hitables.apply.translation import Ends, may_lead_to
+from hitables.apply.translation import ConnectionEnds, may_lead_to
 from hitables.ir.fields import TCP, Family
 from hitables.ir.packet import Backend
 from hitables.kernel.conntrack import Flow, Tuple, make_flows
@@ -202,5 +202,8 @@ def test_which_targets_may_translate_to_a_server(target: str, may: bool) -> None
     text = f"*nat\n:PREROUTING ACCEPT\n-A PREROUTING -p tcp -j {target}\nCOMMIT\n"
     (rule,) = hitables.read(text).table("nat")["PREROUTING"].rules
     assert rule.target is not None
-    sent, arrived = Ends("10.3.0.1", 5000, "192.0.2.5", 2222), Ends("10.3.0.1", 5000, "10.0.0.1", 22)
+    sent, arrived = (
+        ConnectionEnds("10.3.0.1", 5000, "192.0.2.5", 2222),
+        ConnectionEnds("10.3.0.1", 5000, "10.0.0.1", 22),
+    )
     assert may_lead_to(rule.target, sent, arrived) is may

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hitables.apply.kernel import Kernel
-from hitables.apply.load import Change, Wanted, perform
+from hitables.apply.load import RuleSetChange, Wanted, perform
 from hitables.apply.texts import TextChain, TextRule
 from hitables.errors import LiveError
 from hitables.ir.fields import Family
@@ -137,7 +137,7 @@ def replaced_while_others_change() -> list[str]:
         "FORWARD": TextChain("DROP", rules),
         "OUTPUT": TextChain("ACCEPT"),
     }
-    change = Change(kernel, Wanted({"filter": chains}), lambda name: name == "DOCKER")
+    change = RuleSetChange(kernel, Wanted({"filter": chains}), lambda name: name == "DOCKER")
     other = threading.Thread(target=run, args=[[*iptables, "-D", *jump]])
     flip_text = change.flip_text
 
