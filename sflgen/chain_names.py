@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 NAMES_PER_RANGE = 1_000_000
 
 
-class Names:
+class ChainNames:
     """Fresh names for generated chains of one table.
 
     used        the names of the table's chains

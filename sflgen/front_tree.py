@@ -23,7 +23,7 @@ from hitables.errors import HitablesError
 from hitables.ir.program import Chain, Program
 from hitables.ir.rule import Kind, Rule, Target, leaves_chain
 
-from .chain_names import Names
+from .chain_names import ChainNames
 from .copy_index import CopyIndex
 from .deciding import Deciding
 from .edits import Edit, Op, apply, jumps_to
@@ -73,7 +73,7 @@ def _plan(state: State, chain_id: ChainId, run: Sequence[Entry]) -> Plan | None:
     rules = [loaded[chain].rules[entry.row] for entry in run]
     old = _FrontTree(state, table, run[-1].overlay) if is_call(rules[-1], run[-1]) else None
     moved = [*rules[:-1], *old.rules()] if old else rules
-    names = Names(state.settings.prefix, loaded.by_name(), state.name_range)
+    names = ChainNames(state.settings.prefix, loaded.by_name(), state.name_range)
     grown = _grown(state, chain_id, tuple(rule._replace(counters=None) for rule in moved), names)
     if grown is None:
         return None
@@ -161,7 +161,7 @@ class _FrontTree:
             for rule in self.loaded[name].rules:
                 callee = jumps_to(rule)
                 is_below = (
-                    Names(state.settings.prefix, ()).is_generated(callee)
+                    ChainNames(state.settings.prefix, ()).is_generated(callee)
                     and int(callee[prefix:]) > int(root[prefix:])
                     and callee not in overlays
                 )
@@ -214,7 +214,7 @@ def _decides(rule: Rule, overlay: Rules, state: State, deciding: Deciding) -> bo
 
 
 def _grown(
-    state: State, chain_id: ChainId, moved: Rules, names: Names
+    state: State, chain_id: ChainId, moved: Rules, names: ChainNames
 ) -> tuple[str, dict[str, Rules]] | None:
     """The root of a tree of the rules *moved*, and its chains by name; None if the compiler grows none."""
     table, chain = chain_id
@@ -287,7 +287,7 @@ def _with_copies(index: CopyIndex, state: State, table: str, chains: dict[str, R
     """*index* with the rules of *chains*, and of the overlays that these enter."""
     loaded, index = state.loaded.table(table), dict(index)
     entered = {jumps_to(rule) for own in chains.values() for rule in own}
-    is_generated = Names(state.settings.prefix, ()).is_generated
+    is_generated = ChainNames(state.settings.prefix, ()).is_generated
     overlays = {name: loaded[name].rules for name in entered if is_generated(name) and name in loaded}
     contents = {**overlays, **chains}
     for name, own in contents.items():

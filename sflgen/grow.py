@@ -21,7 +21,7 @@ from hitables.ir.foreign import appended
 from hitables.ir.program import Chain, Program, Table
 from hitables.ir.rule import Kind, Rule, Target
 
-from .chain_names import Names
+from .chain_names import ChainNames
 from .edits import Edit, Op, apply, jumps_to, rule_key
 from .layout import (
     ChainId,
@@ -88,7 +88,7 @@ def grow(
 ) -> Regrown:
     """Grow new trees for *chains* of a table; the rest of the loaded rule set stays unchanged."""
     table, listed = loaded.program.table(table_name), master.table(table_name)
-    names = Names(settings.prefix, [chain.name for chain in table.chains], name_range)
+    names = ChainNames(settings.prefix, [chain.name for chain in table.chains], name_range)
     old = {name: loaded.layouts.get((table_name, name)) for name in chains}
     divided = {name: divide(listed[name], old[name], names, settings) for name in chains}
     own = fixed_chains(layout for (name, _), layout in loaded.layouts.items() if name == table_name)
@@ -117,7 +117,7 @@ def _compiled(
     old: Mapping[str, ChainLayout | None],
     divided: Mapping[str, ChainLayout],
     settings: Settings,
-    names: Names,
+    names: ChainNames,
     stale: Iterable[str],
 ) -> _Trees:
     """Trees for the sections of *divided* that are long enough and worth a tree.
@@ -224,7 +224,7 @@ class _Naming:
         after: ChainLayout | None,
         entry_chains: Mapping[ChainId, EntryChain],
         trees: _Trees,
-        names: Names,
+        names: ChainNames,
     ) -> None:
         self.table, self.entry_chains, self.trees, self.names = table, entry_chains, trees, names
         self.old_trees = {each.name for each in before.sections if each.tree} if before else set()

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ..apply.status import Compared, Status
     from ..apply.store import ApplyState
     from ..ir.fields import Family
-    from ..report.firewall import Difference
+    from ..report.firewall import FamilyDifference
 
 # Seconds for finding the changes.  To list all of 65,000 new rules takes many minutes, and 20 are shown.
 CHANGES_SECONDS = 10.0
@@ -153,7 +153,7 @@ def apply(
     )
     began = time.monotonic()
     data = is_json(form, as_json)
-    differences: list[Difference] = []
+    differences: list[FamilyDifference] = []
     messages: list[str] = []
 
     def tell(message: str) -> None:
@@ -244,7 +244,7 @@ def _state(folder: str) -> ApplyState:
     return StateDirectory(Path(folder), -1).state()
 
 
-def _difference(request: ApplyRequest, ready: Ready, loaded: InForce | None) -> Difference:
+def _difference(request: ApplyRequest, ready: Ready, loaded: InForce | None) -> FamilyDifference:
     """Which packets the new rules treat otherwise, and what is loaded for it.
 
     If the kernel holds the rules of a record of *loaded*, those rules are compared, as their lines are known.
@@ -253,7 +253,7 @@ def _difference(request: ApplyRequest, ready: Ready, loaded: InForce | None) -> 
     from ..apply.others import own_rule_count
     from ..apply.status import with_others
     from ..ir.foreign import entered_by_foreign, hide, patterns_of
-    from ..report.firewall import Difference
+    from ..report.firewall import FamilyDifference
     from ..verify.diff import changes as changes_between
     from ..verify.question import Question
 
@@ -287,7 +287,7 @@ def _difference(request: ApplyRequest, ready: Ready, loaded: InForce | None) -> 
     new, changed, removed = (
         sum(len(getattr(plan, part)) for plan in plans) for part in ("staged", "changed", "removed")
     )
-    return Difference(
+    return FamilyDifference(
         kernel.family,
         kernel.backend,
         ready.prepared.file,

@@ -79,7 +79,7 @@ class Outputs:
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class TrafficOptions:
     """Section Traffic: how often packets match each rule."""
 
     trace_file: str | None
@@ -308,7 +308,7 @@ def compile_command(
     from ..parse.iptables import Vocabulary
     from ..reader import read
 
-    outputs, weights = take(Outputs, options), take(Weights, options)
+    outputs, weights = take(Outputs, options), take(TrafficOptions, options)
     no_prove, timeout, max_memory = (options.pop(name) for name in ("no_prove", "timeout", "max_memory"))
     outputs.check(
         {"FILE": file, "--costs": costs_file, "--trace": weights.trace_file, "--pcap": weights.pcap_file}

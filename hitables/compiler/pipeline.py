@@ -40,7 +40,7 @@ from ..verify.question import ByRegions, Difference, Equal, Question, Undecided
 from ..version import __version__
 from .compile import compile_rules
 from .options import LEFT, PAPER_CHOICES, Options
-from .result import MIXED, ChainReport, Compiled, Fault, left_alone
+from .result import MIXED, ChainFault, ChainReport, Compiled, left_alone
 
 Weigh = Callable[[Program], Weights | None]  # the weights of a program's rules; None: all alike
 OnStage = Callable[[str], None]  # receives the name of each stage as it begins
@@ -67,7 +67,7 @@ class Output:
     reports: tuple[ChainReport, ...]
     before: Program
     weighed: str = ""
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[ChainFault, ...] = ()
     proved: bool = True
     by_regions: tuple[ByRegions, ...] = ()
     map_now: Callable[[], dict[str, Any]] = field(default=dict, repr=False, compare=False)
@@ -383,7 +383,7 @@ def _fault(
     mismatch: _Mismatch,
     question: Question,
     leave: tuple[str, ...],
-) -> Fault | None:
+) -> ChainFault | None:
     """The chain at fault; None when no chain that was changed can have caused *mismatch*."""
     if isinstance(mismatch, ParseError):
         suspects = _chains_in_line(compiled, text, mismatch.line)
@@ -396,7 +396,7 @@ def _fault(
         why = "its tree would treat a packet differently"
     first = None
     for table, chain in suspects:
-        fault = Fault(table, chain, why, _details(mismatch))
+        fault = ChainFault(table, chain, why, _details(mismatch))
         # If putting this chain back suffices, the other suspects keep their trees.
         candidate = compiled.leaving(program, fault).program
         if len(suspects) == 1 or _is_repaired(program, candidate, mismatch, question, leave):
@@ -405,7 +405,7 @@ def _fault(
     return first
 
 
-def _mixing(program: Program, compiled: Compiled, text: str, details: str) -> Fault | None:
+def _mixing(program: Program, compiled: Compiled, text: str, details: str) -> ChainFault | None:
     """A chain whose tree lets another rule of a shared memory be loaded first; None: all are as in *program*.
 
     Packets notice it in any chain that has rules of that memory, whether or not they come to the tree.
@@ -421,7 +421,7 @@ def _mixing(program: Program, compiled: Compiled, text: str, details: str) -> Fa
     for table, chain in compiled.changed() if moved else ():
         if moved.isdisjoint(map(named_memory, _matches(program.table(table)[chain]))):
             continue
-        fault = Fault(table, chain, MIXED, details)
+        fault = ChainFault(table, chain, MIXED, details)
         if not others(write(compiled.leaving(program, fault).program)):
             return fault
         first = first or fault

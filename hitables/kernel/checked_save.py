@@ -67,7 +67,7 @@ class _Loading:
     timers  by rule: a function from its bytes here to its bytes there, where its idle timer has another label
     """
 
-    def __init__(self, reader: Reader, output: Printed, rows: Mapping[ChainId, Sequence[int]]) -> None:
+    def __init__(self, reader: KernelReader, output: Printed, rows: Mapping[ChainId, Sequence[int]]) -> None:
         self.reader = reader
         lines = {
             chain_id: [printed[at] for at in rows.get(chain_id, ())]
@@ -108,7 +108,7 @@ class _Fault:
 
 
 @dataclass(slots=True)
-class Reader:
+class KernelReader:
     """Reads the network namespace of the caller with the tools of one backend.
 
     *tool*: iptables, iptables-nft, ip6tables-legacy and so on.  *is_left*: the chains that others manage,

@@ -30,7 +30,7 @@ LISTED_BY = "hitables diff lists them"
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class FamilyDifference:
     """What an apply changes in one family.
 
     changes   the packets that are treated otherwise; None if that cannot be found out, because of *trouble*
@@ -77,7 +77,11 @@ class Difference:
 
 
 def apply_report(
-    result: str, differences: Sequence[Difference], state: ApplyState, messages: Sequence[str], seconds: float
+    result: str,
+    differences: Sequence[FamilyDifference],
+    state: ApplyState,
+    messages: Sequence[str],
+    seconds: float,
 ) -> Report:
     """The report of an apply that ended with *result*; *state*: of the state directory afterwards."""
     facts = {

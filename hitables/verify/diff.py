@@ -23,7 +23,7 @@ from itertools import chain as row
 from itertools import product
 from math import prod
 
-from hitables.core.prover import Status
+from hitables.core.prover import ProveStatus
 from hitables.ir import semantics
 from hitables.ir.fields import ICMP, ICMPV6, PORT_PROTOCOLS, Family, Field, top
 from hitables.ir.hooks import hook_box
@@ -160,7 +160,7 @@ def explained(
         if out.cut_off and _kind(packets) != WHOLE:
             break
         status, regions = comparison.tables.run(comparison.chain, packets, most)
-        if status not in (Status.EQUAL, Status.DIFFER):
+        if status not in (ProveStatus.EQUAL, ProveStatus.DIFFER):
             out.undecided.append(comparison.undecided(status, packets))
             return []
         doubtful = next(filter(None, map(comparison.doubtful_numbers, regions)), [])

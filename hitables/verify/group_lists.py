@@ -81,7 +81,7 @@ from .group_reader import (
     find_copies,
     has_calls,
     read_list,
-    read_region,
+    read_output,
     with_copied,
 )
 from .third_program import Checks, PrintedList, third_program
@@ -137,17 +137,17 @@ def read_printed(tables: Tables, chain: int, root: int, *, leave_out: bool) -> P
     if not len(tables.rules_of(chain)):
         raise NotGrouped("the list is empty")
     rules = read_list(tables, chain)
-    region = read_region(tables, root)
-    copies = find_copies(rules, region)
+    output = read_output(tables, root)
+    copies = find_copies(rules, output)
     rules = with_copied(rules, copies)
     dead: dict[int, list[int]] = {}
     if leave_out:
         rules, dead = without_dead(rules, copies)
-    layout = ChainFrames(rules, region, copies)
-    groups = number_groups(rules, layout)
-    forms = read_forms(rules, layout, groups)
-    check_law(rules, groups, forms, region.root)
-    return PrintedList(chain, rules, region, groups, forms, dead)
+    frames = ChainFrames(rules, output, copies)
+    groups = number_groups(rules, frames)
+    forms = read_forms(rules, frames, groups)
+    check_law(rules, groups, forms, output.root)
+    return PrintedList(chain, rules, output, groups, forms, dead)
 
 
 # ---- the law ----

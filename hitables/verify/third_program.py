@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hitables.core.prover import NONE, U32, Action, ChainArrays, Order, ReadIn
+from hitables.core.prover import NONE, U32, ChainArrays, Order, ProveAction, ReadIn
 
 from .group_frames import ChainPart, GroupForms, Groups, ListChain
 from .group_reader import Ints, ListRules, NotGrouped, PrintedChains, Tables, ranges
@@ -42,7 +42,7 @@ class PrintedList:
 
     chain: int
     rules: ListRules
-    region: PrintedChains
+    output: PrintedChains
     groups: Groups
     forms: GroupForms
     dead: dict[int, list[int]]
@@ -75,7 +75,7 @@ class _Lines:
         self.actions.append(action)
         self.sources.append(source)
 
-    def enter(self, action: Action, chain: int) -> None:
+    def enter(self, action: ProveAction, chain: int) -> None:
         """A rule that sends every packet to the chain."""
         self.add((0, 0, 0, 0), (action, chain, 0))
 
@@ -168,8 +168,8 @@ def _write_dead(printed: PrintedList, lines: _Lines, chains: _Chains) -> list[tu
         start = lines.next
         for each in covering:
             span = int(rule_start[offset + each]), int(rule_start[offset + each + 1])
-            lines.add((*span, *own), (Action.VERDICT, COVERED, 0))
-        lines.add((*own, 0, 0), (Action.VERDICT, MET, 0))
+            lines.add((*span, *own), (ProveAction.VERDICT, COVERED, 0))
+        lines.add((*own, 0, 0), (ProveAction.VERDICT, MET, 0))
         with_rule = chains.add(NONE, 0)
         chains.set(with_rule, (start, lines.next))
         chains.appended.append((start, lines.next - 1))
@@ -198,8 +198,8 @@ class _ListWriter:
     def write(self) -> Order:
         printed = self.printed
         for chain, parts in printed.chains.items():
-            partner = int(printed.region.chains[chain])
-            is_root = chain == printed.region.root
+            partner = int(printed.output.chains[chain])
+            is_root = chain == printed.output.root
             self.number[chain] = (
                 printed.chain if is_root else self.chains.add(partner, self.written_by(parts.parts))
             )
@@ -207,7 +207,7 @@ class _ListWriter:
         for group in range(self.groups.count):
             self.write_group(group)
             if group in goes_on:
-                self.lines.enter(Action.GOTO, goes_on[group])
+                self.lines.enter(ProveAction.GOTO, goes_on[group])
         smaller = self.smaller_versions()
         for chain, parts in printed.chains.items():
             if chain in smaller:
@@ -240,7 +240,7 @@ class _ListWriter:
                     raise NotGrouped("a segment of a group is read in front of other rules twice")
                 rest = chain.parts[at + 1 :]
                 stage = rest[0].stage
-                partner = NONE if stage < 0 else int(self.printed.region.chains[stage])
+                partner = NONE if stage < 0 else int(self.printed.output.chains[stage])
                 goes_on[part.group] = self.chains.add(partner, self.written_by(rest))
                 self.behind[part.group] = goes_on[part.group], rest
         return goes_on
@@ -255,7 +255,9 @@ class _ListWriter:
             call = forms.call_before.get(rule)
             if call is not None:
                 start = self.starts[rule]
-                self.lines.add((start, start + call.matches, 0, 0), (Action.JUMP, self.number[call.chain], 0))
+                self.lines.add(
+                    (start, start + call.matches, 0, 0), (ProveAction.JUMP, self.number[call.chain], 0)
+                )
             for each in forms.listed_before.get(rule, ()):
                 span = self.starts[rule], self.ends[rule], self.starts[each], self.ends[each]
                 self.lines.add(span, self.action(each))
@@ -292,7 +294,7 @@ class _ListWriter:
 
     def writes_no_more(self, chain: int, parts: tuple[ChainPart, ...]) -> bool:
         """Whether the printed chain writes no more than its list."""
-        writes = int(self.rules.tables.encoding.chain_writes[self.printed.region.chains[chain]])
+        writes = int(self.rules.tables.encoding.chain_writes[self.printed.output.chains[chain]])
         return not writes & ~self.written_by(parts)
 
     def write_version(self, chain: int, parts: tuple[ChainPart, ...], smaller: int) -> None:
@@ -301,12 +303,12 @@ class _ListWriter:
         first = self.printed.forms.chains[smaller].parts[0].size
         start = self.lines.next
         for each in calls:
-            self.lines.enter(Action.JUMP, self.number[each.called])
+            self.lines.enter(ProveAction.JUMP, self.number[each.called])
         writes = self.written_by((own,))
-        body = self.chains.body(int(self.printed.region.chains[smaller]), writes)
-        self.lines.enter(Action.JUMP, body)
+        body = self.chains.body(int(self.printed.output.chains[smaller]), writes)
+        self.lines.enter(ProveAction.JUMP, body)
         behind = self.chains.add(NONE, writes)
-        self.lines.enter(Action.GOTO, behind)
+        self.lines.enter(ProveAction.GOTO, behind)
         self.chains.set(self.number[chain], (start, self.lines.next))
         number = int(self.groups.group_start[own.group]) + first
         self.chains.set(behind, (self.form[number], self.own_end(own)))
@@ -327,9 +329,9 @@ class _ListWriter:
         behind = self.chains.add(NONE, self.written_by(rest)) if rest else -1
         start = self.lines.next
         for called in calls[:count]:
-            self.lines.enter(Action.JUMP, self.number[called])
+            self.lines.enter(ProveAction.JUMP, self.number[called])
         if rest:
-            self.lines.enter(Action.GOTO, behind)
+            self.lines.enter(ProveAction.GOTO, behind)
         self.chains.set(chain, (start, self.lines.next))
         if rest:
             self.chains.set(behind, self.segment(rest))
@@ -395,7 +397,7 @@ def _writes_of_groups(rules: ListRules, groups: Groups) -> Ints:
     encoding = tables.encoding
     numbers = groups.position + rules.offset
     kind, number, own = tables.action[numbers].T
-    enters = (kind == Action.JUMP) | (kind == Action.GOTO)
+    enters = (kind == ProveAction.JUMP) | (kind == ProveAction.GOTO)
     writes = np.where(enters, encoding.chain_writes[np.where(enters, number, 0)], own).astype(np.int64)
     sizes = tables.rule_start[numbers + 1] - tables.rule_start[numbers]
     used = encoding.rule_match[ranges(tables.rule_start[numbers], sizes)]
@@ -414,7 +416,7 @@ def _joined(tables: Tables, lines: _Lines, chains: _Chains) -> ChainArrays:
     of_lines = encoding.rule_match[ranges(spans[:, 0], sizes)]
     ends_of_lines = rule_start[split] + np.cumsum(sizes.reshape(-1, 2).sum(axis=1))
     actions = encoding.rule_action[split:].copy()
-    enters = (actions[:, 0] == Action.JUMP) | (actions[:, 0] == Action.GOTO)
+    enters = (actions[:, 0] == ProveAction.JUMP) | (actions[:, 0] == ProveAction.GOTO)
     actions[enters, 1] += np.uint32(added)
     start, end = tables.chain_start[:-1].copy(), tables.chain_start[1:].copy()
     start[first:] += shift

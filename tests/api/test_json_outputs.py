@@ -21,7 +21,7 @@ from hitables.costs import default
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.kernel.user_bench import Line, Measured
-from hitables.report.firewall import Difference, apply_report, history_document, status_report
+from hitables.report.firewall import FamilyDifference, apply_report, history_document, status_report
 from hitables.report.formats import FORMATS, dump
 
 ROOT = Path(__file__).parents[2]
@@ -79,7 +79,7 @@ def of_apply() -> dict[str, str]:
         Family.IPV4, 2, "after", ("filter",), ["table filter"], changes, "", names, ["docker"]
     )
     status = Status(2, Level.DRIFT, [compared], ["a note"])
-    difference = Difference(Family.IPV4, Backend.NFT, "after", changes, "", names, 2, 3, 1, 1, 0)
+    difference = FamilyDifference(Family.IPV4, Backend.NFT, "after", changes, "", names, 2, 3, 1, 1, 0)
     write = FORMATS["json"]
     return {
         "apply": write([apply_report("would change", [difference], state, ["a message"], 0.1)]),

@@ -121,7 +121,7 @@ def test_a_plan_lives_until_its_database_has_been_closed(monkeypatch: pytest.Mon
     alive: list[bool] = []
     close = classifiers.lib.vfdb_close
 
-    class Noted(classifiers.Plan):
+    class Noted(classifiers.EnginePlan):
         def __init__(self, composition: classifiers.Composition) -> None:
             super().__init__(composition)
             plans.append(weakref.ref(self))

@@ -34,7 +34,7 @@ def read_to_apply() -> object:
 
 
 def read_with_a_check() -> object:
-    return checked_save.Reader(Family.IPV4, "iptables-legacy").read(counters=True)
+    return checked_save.KernelReader(Family.IPV4, "iptables-legacy").read(counters=True)
 
 
 def read_for_a_patch() -> object:
