@@ -114,7 +114,7 @@ def _closing_commands(backends: Mapping[Family, Backend], access: SshAccess) -> 
 
 
 def _tool(family: Family, backend: Backend) -> str:
-    return f"{'iptables' if family is Family.IPV4 else 'ip6tables'}-{backend.value}"
+    return f"{family.tool}-{backend.value}"
 
 
 def unit_text(command: str) -> str:

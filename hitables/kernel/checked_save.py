@@ -35,7 +35,6 @@ from .prerequisites import furnish
 from .printed import RULE, Printed, parse_printed, text_of, unchanged, with_other_timers, without_rules
 from .retries import retries
 
-_TOOL = {Family.IPV4: "iptables", Family.IPV6: "ip6tables"}
 _CUT_TIMEOUT = re.compile(r"-j CT .*--timeout \S{4}(?!\S)")
 _SHOWN = 10  # differences in a message
 _UNLOADABLE = "the output cannot be loaded"
@@ -124,7 +123,7 @@ class KernelReader:
     _equal_heads: dict[ChainId, tuple[str, bytes]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.tool = self.tool or _TOOL[self.family]
+        self.tool = self.tool or self.family.tool
 
     @property
     def backend(self) -> Backend:
