@@ -26,7 +26,7 @@ from hitables.emit.jumps import stand_in
 from hitables.ir.program import Chain, Table
 from hitables.ir.rule import EVERYTHING, Ends, Kind, Rule, Target, leaves_chain
 
-from .chain_names import ChainNames
+from .chain_names import ChainNames, GeneratedNames
 from .edits import jumps_to
 from .settings import Settings
 
@@ -138,7 +138,7 @@ def fixed_chains(layouts: Iterable[ChainLayout | None]) -> set[str]:
     return set().union(*(layout.fixed_chains() for layout in layouts if layout is not None))
 
 
-def tree_chains(table: Table, layout: ChainLayout, names: ChainNames) -> set[str]:
+def tree_chains(table: Table, layout: ChainLayout, names: GeneratedNames) -> set[str]:
     """The chains of the layout's trees and overlays; those of a section whose chain is gone are left out."""
     fixed = layout.fixed_chains()
     chains: set[str] = set()
@@ -152,7 +152,7 @@ def tree_chains(table: Table, layout: ChainLayout, names: ChainNames) -> set[str
     return chains
 
 
-def unreachable_chains(table: Table, keep: set[str], names: ChainNames) -> list[str]:
+def unreachable_chains(table: Table, keep: set[str], names: GeneratedNames) -> list[str]:
     """The generated chains that no packet can enter, except those of *keep*."""
     pending = [
         chain.name for chain in table.chains if not names.is_generated(chain.name) or chain.name in keep

@@ -25,7 +25,7 @@ from hitables.ir.rule import Kind, Match, Metadata, Role, Rule, Target
 from hitables.verify.encoding import MOST_EVENTS, MOST_TESTS
 from hitables.verify.match_table import mask
 
-from .chain_names import ChainNames
+from .chain_names import GeneratedNames
 from .chain_rows import ChainRows, rows_after
 from .rule_index import MatchHull, RuleIndex, joined, match_hull
 
@@ -236,7 +236,7 @@ class RuleRows:
         known.follow(table)
         return known
 
-    def generated(self, names: ChainNames) -> Bools:
+    def generated(self, names: GeneratedNames) -> Bools:
         """By number of a chain's name so far: whether it is that of a generated chain."""
         column = self._generated.setdefault(names.prefix, Column(np.bool_))
         column.new += [names.is_generated(name) for name in self.chain_names[len(column.values) :]]
