@@ -20,7 +20,7 @@ from . import flip_nft, steps
 from .counts import carry, keys_of, recognised, sums
 from .kernel import Kernel
 from .others import Merged, merge
-from .steps import TablePlan, differ
+from .steps import TablePlan
 from .texts import NO_COUNT, Chains, Count, Tables, TextChain, TextRule, empty, fresh_names
 
 _TRIES = 3  # when others change the rules meanwhile
@@ -128,7 +128,7 @@ class RuleSetChange:
         changed = tuple(
             chain
             for chain, content in target.items()
-            if chain not in plan.staged and (chain not in present or differ(present[chain], content))
+            if chain not in plan.staged and (chain not in present or present[chain].differs_from(content))
         )
         removed = tuple(
             chain

@@ -62,7 +62,7 @@ def what_will_run(ready: Sequence[Ready]) -> dict[Family, Half]:
     }
 
 
-def differ(now: Half, was: Half, patterns: Sequence[str]) -> bool:
+def has_changed(now: Half, was: Half, patterns: Sequence[str]) -> bool:
     """Whether the kernel has other rules *now*.  A table that did not exist may have been created, empty."""
     tables = {table: was.tables.get(table) or texts.empty(table) for table in now.tables}
     return not was.tables.keys() <= now.tables.keys() or not holds(now.tables, Half(tables), patterns)

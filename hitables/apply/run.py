@@ -45,7 +45,7 @@ from .lockout import LockoutCheck, refuse
 from .must_packets import check_must, family_of, must_unasked
 from .neighbours import flushers
 from .prepare import Found, find, prepare
-from .recording import Ready, Recorder, differ, is_same, what_runs, what_will_run
+from .recording import Ready, Recorder, has_changed, is_same, what_runs, what_will_run
 from .ssh_session import SshSession, may_be_remote, session_of
 from .status import shown
 from .store import (
@@ -101,16 +101,16 @@ class ApplyResult(enum.Enum):
 
 @dataclass(slots=True)
 class Reporter:
-    """Where an apply reports to.
+    """What an apply calls to report how it goes.
 
-    stage   the name of each stage as it begins
-    tell    a message for the user
-    differ  is called with the families and what is confirmed before anything is loaded
+    stage         is called with the name of each stage as it begins
+    tell          is called with each message for the user
+    show_changes  is called with the families and what is confirmed before anything is loaded
     """
 
     stage: Callable[[str], None] = lambda stage: None
     tell: Callable[[str], None] = lambda message: None
-    differ: Callable[[Sequence[Ready], InForce | None], None] = lambda ready, loaded: None
+    show_changes: Callable[[Sequence[Ready], InForce | None], None] = lambda ready, loaded: None
 
 
 # ---- apply ----
@@ -156,7 +156,7 @@ def _applied(request: ApplyRequest, report: Reporter, session: SshSession | None
             _tell_of_docker(each, report)
         for warning in flushers():
             report.tell(warning)
-        report.differ(ready, in_force(store, state.confirmed) if state.confirmed else None)
+        report.show_changes(ready, in_force(store, state.confirmed) if state.confirmed else None)
         if session is None and may_be_remote(os.environ):
             report.tell(
                 "no SSH session is known here (SSH_CONNECTION), so it is not checked that these rules keep it"
@@ -443,7 +443,7 @@ def _load(
         changed = {
             family: list(differences(half.tables, running[family], record.leave))
             for family, half in halves.items()
-            if differ(half, running[family], record.leave)
+            if has_changed(half, running[family], record.leave)
         }
         if changed:
             running = halves

@@ -31,7 +31,6 @@ from .in_force import InForce, in_force, number_in_force
 from .kernel import Kernel
 from .others import merge
 from .prepare import Found, find
-from .steps import differ
 from .store import CONFIRMED, ApplyState, Half, Record, StateDirectory, boot_id
 
 _SHOWN = 10
@@ -210,7 +209,7 @@ def _programs_at_work(found: Found, half: Half, leave: Sequence[str]) -> list[st
         for table, recorded in half.tables.items():
             chains = found.tables.get(table, {})
             own = {name: chain for name, chain in chains.items() if is_foreign(name, PRESETS[program])}
-            if any(name not in recorded or differ(chain, recorded[name]) for name, chain in own.items()):
+            if any(name not in recorded or chain.differs_from(recorded[name]) for name, chain in own.items()):
                 programs.append(program)
                 break
     return programs

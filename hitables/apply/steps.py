@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from ..ir.program import BUILT_IN
 from ..parse.lines import quote
 from .counts import returned_by_policy
-from .texts import NO_COUNT, Chains, Count, TextChain, fresh_names, head_line, renamed, rule_line
+from .texts import NO_COUNT, Chains, Count, fresh_names, head_line, renamed, rule_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +65,11 @@ def plan(
         target,
         names,
         tuple(name for name in target if name not in present),
-        tuple(name for name, chain in target.items() if name in present and differ(present[name], chain)),
+        tuple(
+            name for name, chain in target.items() if name in present and present[name].differs_from(chain)
+        ),
         tuple(name for name in present if name not in target and name not in left),
     )
-
-
-def differ(one: TextChain, other: TextChain) -> bool:
-    """Whether rules or policy differ."""
-    return one.policy != other.policy or one.bodies != other.bodies
 
 
 def _reusable(

@@ -160,14 +160,14 @@ def apply(
         messages.append(message)
         _tell(message)
 
-    def differ(ready: Sequence[Ready], loaded: InForce | None) -> None:
+    def show_changes(ready: Sequence[Ready], loaded: InForce | None) -> None:
         for each in ready:
             differences.append(_difference(request, each, loaded))
             if not data:
                 click.echo(differences[-1].text())
 
     with progress_bar() as progress:
-        result = run.apply(request, run.Reporter(progress, tell, differ))
+        result = run.apply(request, run.Reporter(progress, tell, show_changes))
     if data:
         from ..report.firewall import apply_report
         from ..report.formats import FORMATS
