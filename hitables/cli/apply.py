@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from ..apply.in_force import InForce
     from ..apply.recording import Ready
-    from ..apply.run import ApplyRequest
+    from ..apply.request import ApplyRequest
     from ..apply.status import Compared, Status
     from ..apply.store import ApplyState
     from ..ir.fields import Family
@@ -139,11 +139,12 @@ def apply(
     something would change; 2: an error, after which the old rules are loaded, unless "standard output"
     alone failed.
     """
-    from ..apply import run
+    from ..apply.request import ApplyRequest, ApplyResult, Reporter
+    from ..apply.run import apply as apply_rules
     from ..compiler.options import Options
     from ..ir.packet import Backend
 
-    request = run.ApplyRequest(
+    request = ApplyRequest(
         files=_files(file, file6, family_of(family)),
         folder=folder,
         backend=None if backend == "auto" else Backend(backend),
@@ -167,21 +168,21 @@ def apply(
                 click.echo(differences[-1].text())
 
     with progress_bar() as progress:
-        result = run.apply(request, run.Reporter(progress, tell, show_changes))
+        result = apply_rules(request, Reporter(progress, tell, show_changes))
     if data:
         from ..report.firewall import apply_report
         from ..report.formats import FORMATS
 
         report = apply_report(result.value, differences, _state(folder), messages, time.monotonic() - began)
         click.echo(FORMATS["json"]([report]), nl=False)
-        if result is run.ApplyResult.WOULD_CHANGE:
+        if result is ApplyResult.WOULD_CHANGE:
             raise Differ
         return
-    if result is run.ApplyResult.NOTHING:
+    if result is ApplyResult.NOTHING:
         click.echo("nothing to do: the kernel holds these rules")
-    elif result is run.ApplyResult.WOULD_CHANGE:
+    elif result is ApplyResult.WOULD_CHANGE:
         raise Differ
-    elif result is run.ApplyResult.CONFIRMED:
+    elif result is ApplyResult.CONFIRMED:
         click.echo("confirmed")
     else:
         click.echo(

@@ -22,7 +22,7 @@ from support.firewall import Firewall, plain
 from support.small_namespace import Namespace
 
 from hitables.apply import guard
-from hitables.apply.run import why_failed
+from hitables.apply.check_command import why_failed
 from hitables.apply.store import StateDirectory
 from hitables.ir.packet import Backend
 

@@ -17,8 +17,9 @@ from support.firewall import Firewall
 from support.small_namespace import Namespace
 
 from hitables.apply import load
-from hitables.apply import run as applying
 from hitables.apply.confirm import guard_rolls_back, roll_back, undo
+from hitables.apply.request import ApplyRequest, ApplyResult, Reporter
+from hitables.apply.run import apply
 from hitables.apply.store import ApplyState, StateDirectory
 from hitables.errors import FileError
 from hitables.ir.fields import Family
@@ -237,8 +238,8 @@ def apply_beside(folder: str, backend: Backend, text: str, stage: str) -> list[s
         if name in (stage, f"{stage} other.rules"):
             run([f"iptables-{backend.value}", "-w", "-I", "INPUT", "-s", "203.0.113.9/32", "-j", "DROP"])
 
-    request = applying.ApplyRequest({Family.IPV4: ("other.rules", text)}, folder, backend, confirm=600)
-    assert applying.apply(request, applying.Reporter(begin, told.append)) is applying.ApplyResult.WAITING
+    request = ApplyRequest({Family.IPV4: ("other.rules", text)}, folder, backend, confirm=600)
+    assert apply(request, Reporter(begin, told.append)) is ApplyResult.WAITING
     return told
 
 
@@ -263,8 +264,8 @@ def apply_two_families(folder: str, backend: Backend) -> None:
         Family.IPV4: ("office.rules", filtered(22) + NAT),
         Family.IPV6: ("six.rules", SIX.replace("8", "9")),
     }
-    request = applying.ApplyRequest(files, folder, backend, confirm=0)
-    assert applying.apply(request, applying.Reporter(begin)) is applying.ApplyResult.CONFIRMED
+    request = ApplyRequest(files, folder, backend, confirm=0)
+    assert apply(request, Reporter(begin)) is ApplyResult.CONFIRMED
 
 
 def test_rules_that_were_as_wanted_and_change_meanwhile_are_loaded(firewall: Firewall) -> None:
@@ -295,8 +296,8 @@ def apply_beside_others(
         return seconds
 
     load._flip = disturbed
-    request = applying.ApplyRequest({Family.IPV4: ("other.rules", text)}, folder, backend, confirm=0)
-    applying.apply(request, applying.Reporter(tell=told.append))
+    request = ApplyRequest({Family.IPV4: ("other.rules", text)}, folder, backend, confirm=0)
+    apply(request, Reporter(tell=told.append))
     return told
 
 
