@@ -180,11 +180,7 @@ def compile_program(
     if weigh is not None:
         tell("weighing")
         options = replace(options, traffic=weigh(program))
-    if options.hot and options.traffic is None and scheme == "tree":
-        raise HitablesError(
-            f"{program.name}: hot rules are those of most packets, and there are no packets: give a trace or "
-            "a capture (--trace, --pcap), or save the rule set with its counters (iptables-save -c)"
-        )
+    _check_hot(program, options, scheme)
     tell("compiling")
     given = program
     original, lines = with_own_lines(given)
@@ -203,21 +199,18 @@ def compile_program(
     digests = Digests()
     while True:
         tell("printing")
-        shown = with_undeclared_kept(show(compiled.program, original, options.leave), kept=False)
-        if options.marked:
-            tables = {table for table, _ in compiled.changed()}
-            shown = with_markers(shown, original, tables, digests)
-        text = _header(options, scheme, prove, compiled) + write(shown)
+        shown = _shown(compiled, original, options, digests)
+        output_text = _header(options, scheme, prove, compiled) + write(shown)
         if not prove:
             break
         tell("proving")
-        mismatch = _mismatch(program, text, question, known, options.leave, compiled.changed())
+        mismatch = _mismatch(program, output_text, question, known, options.leave, compiled.changed())
         if isinstance(mismatch, Equal):
             by_regions = mismatch.by_regions
             break
         if deadline is not None:
             question = replace(question, timeout=max(1e-3, deadline - time.monotonic()))
-        fault = _fault(program, compiled, text, mismatch, question, options.leave)
+        fault = _fault(program, compiled, output_text, mismatch, question, options.leave)
         if fault is None:
             raise _not_equivalent(mismatch)
         without_hot, place = compiled.without_hot(fault), (fault.table, fault.chain)
@@ -229,7 +222,7 @@ def compile_program(
         else:
             compiled = without_hot or compiled.leaving(program, fault)
     return Output(
-        text,
+        output_text,
         with_true_lines(shown, lines),
         _reports(compiled.reports, original, options),
         given,
@@ -239,6 +232,22 @@ def compile_program(
         by_regions,
         lambda: _map(shown, compiled, original, lines, options, digests) | {"text": source_text},
     )
+
+
+def _check_hot(program: Program, options: Options, scheme: str) -> None:
+    if options.hot and options.traffic is None and scheme == "tree":
+        raise HitablesError(
+            f"{program.name}: hot rules are those of most packets, and there are no packets: give a trace or "
+            "a capture (--trace, --pcap), or save the rule set with its counters (iptables-save -c)"
+        )
+
+
+def _shown(compiled: Compiled, original: Program, options: Options, digests: Digests) -> Program:
+    """The compiled program as it is printed: with the foreign chains of *original*, and with markers."""
+    shown = with_undeclared_kept(show(compiled.program, original, options.leave), kept=False)
+    if not options.marked:
+        return shown
+    return with_markers(shown, original, {table for table, _ in compiled.changed()}, digests)
 
 
 def _map(
