@@ -279,14 +279,14 @@ class _Naming:
         """Pairs of rows that correspond: equal rules, and jumps in order between equal rules."""
         old_keys, new_keys = ([self.key_without_tree(rule) for rule in rules] for rules in (old, new))
         pairs: list[tuple[int, int]] = []
-        a = b = 0
+        old_at = new_at = 0
         ends = range(len(old), len(old)), range(len(new), len(new))
         for removed, added in (*gaps(old_keys, new_keys), ends):
-            pairs += zip(range(a, removed.start), range(b, added.start), strict=True)
+            pairs += zip(range(old_at, removed.start), range(new_at, added.start), strict=True)
             old_jumps = [row for row in removed if old_keys[row][1] in ("-g", "-j")]
             new_jumps = [row for row in added if new_keys[row][1] in ("-g", "-j")]
             pairs += zip(old_jumps, new_jumps, strict=False)
-            a, b = removed.stop, added.stop
+            old_at, new_at = removed.stop, added.stop
         return pairs
 
     def key_without_tree(self, rule: Rule) -> tuple[object, str]:

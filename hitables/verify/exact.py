@@ -469,11 +469,12 @@ class Comparison:
 
     def _copied_memory(self, region: DifferingRegion) -> Difference | None:
         """The difference when one memory became two, which no packet shows; None: the memories match."""
-        a, b = region.rules
-        if a is None or b is None or not (a.rule.has_memory and b.rule.has_memory):
+        first, second = region.rules
+        if first is None or second is None or not (first.rule.has_memory and second.rule.has_memory):
             return None
         reason = (
-            f"the memory of the rule in line {a.rule.line} of the first is not one memory in the second: "
-            f"the rule in chain {b.chain}, line {b.rule.line} shares it for some packets and not for others"
+            f"the memory of the rule in line {first.rule.line} of the first is not one memory in the second: "
+            f"the rule in chain {second.chain}, line {second.rule.line} shares it for some packets and not "
+            "for others"
         )
         return Difference(self.table, self.chain, reason)

@@ -329,7 +329,7 @@ def _listed(
     gotos = (
         (output.kind == ProveAction.GOTO) & (output.entered >= 0) & ~output.matchless & filled[output.entered]
     )
-    found: list[tuple[int, int, int, list[int]]] = []
+    candidates: list[tuple[int, int, int, list[int]]] = []
     for at in np.flatnonzero(gotos).tolist():
         rule, chain = final.get(match_keys[at], -1), int(output.entered[at])
         if rule < 0 or target_keys[last[chain]] != rules.target_keys[rule]:
@@ -338,23 +338,23 @@ def _listed(
             continue
         # Of rules with the same matches, the first decides.
         firsts: dict[bytes, int] = {}
-        for each in range(int(output.start[chain]), int(last[chain])):
-            firsts.setdefault(match_keys[each], each)
+        for before in range(int(output.start[chain]), int(last[chain])):
+            firsts.setdefault(match_keys[before], before)
         listed = of[np.array(list(firsts.values()), np.int64)].tolist()
-        if all(each >= 0 and rules.final[each] for each in listed):
-            found.append((at, rule, chain, listed))
+        if all(list_rule >= 0 and rules.final[list_rule] for list_rule in listed):
+            candidates.append((at, rule, chain, listed))
     while True:
         inside = np.zeros(len(output.chains), np.bool_)
-        inside[[chain for _, _, chain, _ in found]] = True
+        inside[[chain for _, _, chain, _ in candidates]] = True
         elsewhere = np.zeros(rules.count, np.bool_)
         elsewhere[of[(of >= 0) & ~inside[output.chain]]] = True
-        kept = [each for each in found if not elsewhere[each[1]]]
-        if len(kept) == len(found):
+        kept = [candidate for candidate in candidates if not elsewhere[candidate[1]]]
+        if len(kept) == len(candidates):
             break
-        found = kept
+        candidates = kept
     listed_before: dict[int, list[int]] = {}
     of[inside[output.chain]] = -1
-    for at, rule, _, listed in found:
+    for at, rule, _, listed in candidates:
         if listed_before.setdefault(rule, listed) == listed:
             of[at] = rule
     return listed_before
