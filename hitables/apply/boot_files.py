@@ -39,7 +39,11 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class BootSettings:
-    """*backends*: by family, of what was confirmed last.  *access*: None: the boot is not ours to do."""
+    """What `hitables persist` was asked for.
+
+    backends  by family: the backend of what was confirmed last
+    access    whom the closed rules let in; None: boots load nothing of ours
+    """
 
     backends: Mapping[Family, Backend] = field(default_factory=dict)
     access: SshAccess | None = None
@@ -47,7 +51,7 @@ class BootSettings:
 
 @dataclass(frozen=True, slots=True)
 class BootGeneration:
-    """A generation: its *folder*, what each family loads first, and the sets that are restored."""
+    """The files that the next boot loads: their *folder*, what each family loads first, and its ipsets."""
 
     folder: Path
     rules: Mapping[Family, BootRules]

@@ -25,6 +25,7 @@ from .status import shown
 def check_lockout(
     request: ApplyRequest, ready: Sequence[Ready], session: SshSession | None, report: Reporter
 ) -> None:
+    """HitablesError if *session*, or a packet of --must, would not pass; with --force it is a warning."""
     refusals = []
     programs = [_with_tables_that_stay(each) for each in ready]
     for word in must_unasked(request.must, programs):
@@ -97,6 +98,7 @@ def tell_of_presets(ready: Ready, patterns: Sequence[str], report: Reporter) -> 
 
 
 def tell_of_docker(ready: Ready, report: Reporter) -> None:
+    """Tell of rules of docker in table raw that the new rules remove (docker_raw.py)."""
     rules = docker_raw.removed(ready.found.program, ready.prepared.source)
     if rules:
         file = ready.prepared.file
@@ -105,6 +107,7 @@ def tell_of_docker(ready: Ready, report: Reporter) -> None:
 
 
 def tell_of_replaced(family: Family, changed: Sequence[str], report: Reporter) -> None:
+    """Tell that another program has changed rules since they were read, which the new rules replace."""
     report.tell(
         f"warning: IPv{int(family)}: the rules of the kernel changed while the new ones were prepared: "
         f"{'; '.join(shown(changed))}.  The new rules replace these too; hitables rollback brings them back"

@@ -161,7 +161,10 @@ def _heads(chains: Chains, table: str, policies: bool) -> str:
 
 
 def stage_text(plan: TablePlan, present: Chains, resets: bool) -> str:
-    """*resets*: whether the tools reset the counters of policies."""
+    """The text that loads the new chains, which no packet reaches yet; "" if there are none.
+
+    *resets*: whether the tools reset the counters of policies.
+    """
     if not plan.staged:
         return ""
     chains = {name: plan.target[name] for name in plan.staged}
@@ -178,6 +181,7 @@ def new_chains_text(table: str, chains: Chains, heads: str = "") -> str:
 
 
 def flip_text(plan: TablePlan, present: Chains, resets: bool) -> str:
+    """The text that gives all chains that change their new rules, in one commit; "" if none changes."""
     if not plan.changed:
         return ""
     counts = policy_counts(plan, present)
@@ -210,6 +214,7 @@ def policy_counts(plan: TablePlan, present: Chains) -> dict[str, Count]:
 
 
 def clean_text(table: str, removed: Iterable[str], present: Chains, resets: bool) -> str:
+    """The text that removes the chains *removed*, which no packet reaches any more; "" if there are none."""
     names = [quote(name) for name in removed]
     if not names:
         return ""

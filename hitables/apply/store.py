@@ -42,8 +42,8 @@ from .texts import Tables
 
 VERSION = 1
 KEPT = 20  # records of the past that are kept, besides the confirmed one and the one that waits
-# How a record ended.
 _COUNTS = re.compile(r"^\[\d+:\d+\] | \[\d+:\d+\]$", re.MULTILINE)
+# What became of a record: it was found in the kernel, or loaded by an apply.
 FOUND, WAITING, CONFIRMED, ROLLED_BACK, ENDED = "found", "waiting", "confirmed", "rolled back", "ended"
 
 
@@ -108,7 +108,13 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class ApplyState:
-    """*status*: by record how it ended."""
+    """What state.json holds: which records there are, and what became of them.
+
+    last       the number of the newest record; 0: there is none
+    confirmed  the number of the record that is confirmed; 0: none is
+    waiting    the rule set that waits for its confirmation
+    status     by number of a record: FOUND, WAITING, CONFIRMED, ROLLED_BACK or ENDED
+    """
 
     last: int = 0
     confirmed: int = 0
@@ -125,6 +131,7 @@ Copy = dict[str, str]  # texts of files of a state directory, by their names in 
 
 
 def boot_id() -> str:
+    """The kernel's name for the time since the machine was started."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
