@@ -38,7 +38,7 @@ from typing import Any
 from benchmarks.probes import Probes, Seen
 from hitables.api import check
 from hitables.apply.status import Level, compare, look
-from hitables.apply.store import CONFIRMED, WAITING, Store
+from hitables.apply.store import CONFIRMED, WAITING, StateDirectory
 from hitables.compare import Result
 from hitables.errors import HitablesError
 from hitables.ir.fields import Family
@@ -215,7 +215,7 @@ def _confirm(folder: str, rng: random.Random) -> float | None:
 
 def _end(folder: str) -> tuple[str, int]:
     """How the last record ended, and its number."""
-    with Store.open(str(Path(folder, "state")), wait=PATIENCE) as store:  # its holders have ended
+    with StateDirectory.open(str(Path(folder, "state")), wait=PATIENCE) as store:  # its holders have ended
         state = store.state()
         return state.status[state.last], state.last
 
@@ -240,7 +240,7 @@ def _check(wanted: dict[Family, str], folder: str, backend: Backend, where: str)
             raise HitablesError(f"{where}: the kernel holds other rules of IPv{int(family)}")
         if counted(family, backend) != PACKETS:
             raise HitablesError(f"{where}, IPv{int(family)}: {counted(family, backend)} packets counted")
-    with Store.open(str(Path(folder, "state"))) as store:
+    with StateDirectory.open(str(Path(folder, "state"))) as store:
         if (level := compare(look(store)).level) is not Level.SAME:
             raise HitablesError(f"{where}: hitables status says {level.name}")
 

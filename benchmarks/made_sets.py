@@ -17,7 +17,7 @@ from hitables.engine import Rules
 from hitables.generate import rules as drawn_rules
 from hitables.generate import seed as seeds
 from hitables.generate import trace
-from hitables.parse.classbench import Filter
+from hitables.parse.classbench import ClassbenchFilter
 
 from .classifiers import load
 from .public_sets import SHARED
@@ -30,7 +30,7 @@ MADE = tuple(f"{kind}_{size}" for kind in ("acl", "fw") for size in SIZES)
 
 
 @cache
-def drawn(seed: str, count: int, number: int = 0) -> Filter:
+def drawn(seed: str, count: int, number: int = 0) -> ClassbenchFilter:
     """*count* rules of rulesets/seeds/*seed*.seed, the same for the same *number*."""
     path = f"rulesets/seeds/{seed}.seed"
     return drawn_rules.rules(seeds.parse((ROOT / path).read_text(), path), count, number)
@@ -56,7 +56,7 @@ def _seed_of(name: str) -> str:
     return SEED_OF[name.rpartition("/")[2].partition("_")[0].rstrip("0123456789")]
 
 
-def made(name: str) -> tuple[Filter, npt.NDArray[np.uint32]]:
+def made(name: str) -> tuple[ClassbenchFilter, npt.NDArray[np.uint32]]:
     """The set of MADE called *name*, and ten headers a rule, drawn evenly over the rules."""
     seed, _, size = name.partition("_")
     filters = drawn(seed, SIZES[size])

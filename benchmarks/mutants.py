@@ -37,7 +37,7 @@ from hitables.ir import semantics
 from hitables.ir.headers import is_malformed
 from hitables.ir.program import Program
 from hitables.kernel.machine import machine
-from hitables.kernel.replay import Finding, replay
+from hitables.kernel.replay import ReplayResult, replay
 from hitables.verify import bdd, exact
 from hitables.verify.question import Difference, Equal, Question, chain_pairs, differs
 
@@ -188,7 +188,7 @@ def _judge(original: Program, mutant: Program, line: Line) -> None:
         elif line.order.kernel:
             replayed = replay(original, mutant, answer)
             line.finding, line.reason = replayed.finding.value, replayed.reason
-            if replayed.finding is Finding.CONTRADICTED:
+            if replayed.finding is ReplayResult.CONTRADICTED:
                 line.failure = f"the kernel contradicts: {replayed.describe()}\n{answer.describe()}"
         return
     if not isinstance(answer, Equal) or not answer.proved:
@@ -227,8 +227,8 @@ def count(lines: Sequence[Line]) -> dict[str, dict[str, int]]:
         row = counts[line.order.kind]
         row["mutants"] += 1
         row[line.answer] += 1
-        row["kernel confirmed"] += line.finding == Finding.CONFIRMED.value
-        row["not realisable"] += line.finding == Finding.NOT_REALISABLE.value
+        row["kernel confirmed"] += line.finding == ReplayResult.CONFIRMED.value
+        row["not realisable"] += line.finding == ReplayResult.NOT_REALISABLE.value
     return {kind: {column: row[column] for column in COLUMNS} for kind, row in counts.items()}
 
 
@@ -299,7 +299,7 @@ def main(mutants: int, seed: int, only: str, jobs: int, output: Path | None) -> 
         "failures": failures, "kinds": rows,
     }  # fmt: skip
     click.echo(table(figures))
-    reasons = Counter(line.reason for line in lines if line.finding == Finding.NOT_REALISABLE.value)
+    reasons = Counter(line.reason for line in lines if line.finding == ReplayResult.NOT_REALISABLE.value)
     for reason, times in reasons.most_common():
         click.echo(f"not realisable, {times}: {reason}")
     click.echo(f"{len(lines)} mutants of {len(bases)} sets, {failures} failures, {seconds:.0f} s")

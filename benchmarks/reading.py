@@ -15,7 +15,7 @@ from collections.abc import Callable
 from hitables.files import read_text
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
-from hitables.kernel.checked_save import Reader
+from hitables.kernel.checked_save import KernelReader
 from hitables.kernel.load_save import load
 from hitables.kernel.machine import machine
 from hitables.kernel.namespace import Namespace, run
@@ -45,7 +45,7 @@ def measure(backend: Backend, runs: int) -> dict[str, float]:
     """In the namespace that holds the rules."""
     seconds: dict[str, list[float]] = {}
     for _ in range(runs):
-        reader = Reader(Family.IPV4, f"iptables-{backend.value}")
+        reader = KernelReader(Family.IPV4, f"iptables-{backend.value}")
         steps: dict[str, Callable[[], object]] = {
             "iptables-save": lambda: run([f"iptables-{backend.value}-save"]),
             "read": reader.read,

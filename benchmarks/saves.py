@@ -38,7 +38,7 @@ from hitables.ir.rule import Role, Rule, Test
 from hitables.kernel.load_save import load, make_ip_sets, save
 from hitables.kernel.machine import machine
 from hitables.kernel.namespace import Namespace
-from hitables.kernel.rule_bytes import Entry, read_entries
+from hitables.kernel.rule_bytes import StoredRule, read_entries
 from hitables.verify.portfolio import check
 from hitables.verify.question import Answer, Difference, Equal, Question
 
@@ -180,7 +180,7 @@ class Loaded:
     rules: tuple[tuple[int, str], ...]
     refused: tuple[str, ...]
     saved: tuple[str, ...]
-    entries: tuple[Entry, ...]
+    entries: tuple[StoredRule, ...]
 
 
 @contextmanager
@@ -245,7 +245,7 @@ def _refused_line(message: str) -> int:
     return int(found[1] or found[2]) if found else 0
 
 
-def _of_chain(section: Section, entries: Sequence[Entry], count: int) -> Iterator[Entry]:
+def _of_chain(section: Section, entries: Sequence[StoredRule], count: int) -> Iterator[StoredRule]:
     """The section's entries, without the target of a rule that has none: that field is an offset."""
     before = _CHAINS[section.table].index(section.chain)  # each empty chain in front is one entry, its policy
     for entry in entries[before : before + count]:
@@ -365,7 +365,7 @@ def _spelt_alike(loaded: Loaded, programs: Sequence[Program | None], section: Se
 def _by_bytes(loaded: Loaded, programs: Sequence[Program | None], section: Section) -> Iterator[str]:
     """Where the legacy kernel holds other bytes of rules with one key, or the same of rules with two."""
     by_key: dict[tuple[str, ...], int] = {}
-    by_entry: dict[Entry, int] = {}
+    by_entry: dict[StoredRule, int] = {}
     for at, program in enumerate(programs):
         if program is None:
             continue

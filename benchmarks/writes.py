@@ -29,7 +29,7 @@ from hitables.ir.choices import Equivalence, Malformed
 from hitables.ir.headers import is_malformed
 from hitables.ir.packet import Backend
 from hitables.kernel.machine import machine
-from hitables.kernel.replay import Finding, replay
+from hitables.kernel.replay import ReplayResult, replay
 from hitables.verify import bdd, exact
 from hitables.verify.question import Answer, Difference, Equal, Question, differs
 
@@ -230,7 +230,7 @@ def judge(drawn: Drawn, rng: random.Random, tally: Tally, kernel: bool) -> None:
     if kernel and loads and isinstance(difference, Difference):
         replayed = replay(before, after, difference)
         tally.counts[f"kernel: {replayed.finding.value}"] += 1
-        if replayed.finding is Finding.CONTRADICTED:
+        if replayed.finding is ReplayResult.CONTRADICTED:
             tally.failures.append(f"the kernel contradicts: {replayed.describe()}\n{texts}")
 
 

@@ -73,10 +73,10 @@ def rules_of_host(family: hitables.Family, backend: str) -> str:
     LiveError where iptables-save does not print the rules that the kernel holds.
     """
     import hitables
-    from hitables.kernel.checked_save import Reader, also_present
+    from hitables.kernel.checked_save import KernelReader, also_present
 
     tool = "iptables" if family is hitables.Family.IPV4 else "ip6tables"
-    reader = Reader(family, tool if backend == "any" else f"{tool}-{backend}")
+    reader = KernelReader(family, tool if backend == "any" else f"{tool}-{backend}")
     warning = also_present(family, reader.backend)
     if warning:
         print(f"refresh_rules: {warning}", file=sys.stderr)

@@ -26,6 +26,7 @@ from .ir.packet import Backend, Packet
 from .ir.program import Program
 
 if TYPE_CHECKING:
+    from .compiler.options import Options
     from .verify.question import Question
 
 Rules: TypeAlias = str | Program
@@ -178,42 +179,10 @@ def _compiled(
     progress: Progress,
 ) -> signatures.Output:
     from .analyse.weights import counted
-    from .compiler.options import LEAF_SIZE, PAPER_CHOICES, Options, check_paper_choice
     from .compiler.pipeline import compile_program, compile_text
 
-    unknown = options.keys() - CompileOptions.__annotations__.keys()
-    if unknown:
-        raise InvalidOption(f"compile has no option {', '.join(sorted(unknown))}")
-    _check_numbers(options)
+    chosen = _compiler_options(options)
     scheme = options.get("scheme", "tree")
-    paper = {name: str(options.get(name, words[0])) for name, words in PAPER_CHOICES.items()}
-    for each, word in paper.items():
-        check_paper_choice(each, word)
-    costs = options.get("costs")
-    leaf_size = options.get("leaf_size")
-    if leaf_size is None:
-        leaf_size = LEAF_SIZE.get(scheme, LEAF_SIZE["tree"])
-    chosen = Options(
-        backend=backend_choice(options.get("backend", "any")),
-        malformed=choose(Malformed, options.get("malformed", "stricter")),
-        algorithm=options.get("algorithm", "auto"),
-        leaf_size=leaf_size,
-        spfac=options.get("spfac", 4.0),
-        min_length=options.get("min_length", 8),
-        max_expansion=options.get("max_expansion", 4.0),
-        max_depth=options.get("max_depth"),
-        effort=options.get("effort", "normal"),
-        costs=_costs(costs),
-        unequal_cuts=paper["cuts"] == "unequal",
-        dispatch=paper["dispatch"],
-        runs=paper["runs"],
-        dim_choice=paper["dim_choice"],
-        equivalence=choose(Equivalence, options.get("equivalence", "full")),
-        tables=_names(options.get("tables", ())),
-        chains=_names(options.get("chains", ())),
-        hot=options.get("hot", 0),
-        leave=_patterns(options.get("leave", ())),
-    )
     _check_rules(rules, family)
     if isinstance(rules, Program) and not rules.tables:
         raise InvalidOption(f"{rules.name}: the rule set has no table")
@@ -240,6 +209,44 @@ def _compiled(
         max_memory=max_memory,
         tell=progress,
         weigh=weigh,
+    )
+
+
+def _compiler_options(options: CompileOptions) -> Options:
+    """The compiler's options; InvalidOption for one that is unknown, or out of its range."""
+    from .compiler.options import LEAF_SIZE, PAPER_CHOICES, Options, check_paper_choice
+
+    unknown = options.keys() - CompileOptions.__annotations__.keys()
+    if unknown:
+        raise InvalidOption(f"compile has no option {', '.join(sorted(unknown))}")
+    _check_numbers(options)
+    scheme = options.get("scheme", "tree")
+    paper = {name: str(options.get(name, words[0])) for name, words in PAPER_CHOICES.items()}
+    for choice, word in paper.items():
+        check_paper_choice(choice, word)
+    leaf_size = options.get("leaf_size")
+    if leaf_size is None:
+        leaf_size = LEAF_SIZE.get(scheme, LEAF_SIZE["tree"])
+    return Options(
+        backend=backend_choice(options.get("backend", "any")),
+        malformed=choose(Malformed, options.get("malformed", "stricter")),
+        algorithm=options.get("algorithm", "auto"),
+        leaf_size=leaf_size,
+        spfac=options.get("spfac", 4.0),
+        min_length=options.get("min_length", 8),
+        max_expansion=options.get("max_expansion", 4.0),
+        max_depth=options.get("max_depth"),
+        effort=options.get("effort", "normal"),
+        costs=_costs(options.get("costs")),
+        unequal_cuts=paper["cuts"] == "unequal",
+        dispatch=paper["dispatch"],
+        runs=paper["runs"],
+        dim_choice=paper["dim_choice"],
+        equivalence=choose(Equivalence, options.get("equivalence", "full")),
+        tables=_names(options.get("tables", ())),
+        chains=_names(options.get("chains", ())),
+        hot=options.get("hot", 0),
+        leave=_patterns(options.get("leave", ())),
     )
 
 

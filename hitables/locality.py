@@ -36,7 +36,7 @@ Classify = Callable[[NDArray[np.uint32]], NDArray[np.int32]]
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class FlowSize:
     """Flows with from *least* to *most* packets, and the packets of all of them."""
 
     least: int
@@ -66,7 +66,7 @@ class Repetition:
     mean: float
     quantiles: tuple[float, ...]
     most: int
-    sizes: tuple[Size, ...]
+    sizes: tuple[FlowSize, ...]
     shares: tuple[float, ...]
     shares_error: tuple[float, ...]
     windows: int
@@ -186,7 +186,9 @@ def _repetition(locality: Locality, totals: Totals) -> Repetition:
     sizes = []
     for power in range(int(packets.max()).bit_length() if len(packets) else 0):
         of_size = packets[(packets >= 1 << power) & (packets < 2 << power)]
-        sizes.append(Size(1 << power, (2 << power) - 1, len(of_size) * scale, float(of_size.sum()) * scale))
+        sizes.append(
+            FlowSize(1 << power, (2 << power) - 1, len(of_size) * scale, float(of_size.sum()) * scale)
+        )
     window = totals.windows * WINDOW
     return Repetition(
         keys=totals.keys * scale,

@@ -33,7 +33,7 @@ from hitables.ir.program import Chain, Program, Table
 from hitables.ir.rule import Rule, Target
 
 from .cache import Cache
-from .chain_names import Names
+from .chain_names import ChainNames, GeneratedNames
 from .edits import Edit, Op, apply, jumps_to
 from .layout import ChainId, ChainLayout, EntryChain, fixed_chains, unreachable_chains
 from .least_edits import sync
@@ -266,7 +266,7 @@ def unreachable_pieces(state: State) -> list[Piece]:
     """Pieces that remove the generated chains which no packet can enter."""
     edits: list[Edit] = []
     for table in state.loaded:
-        names = Names(state.settings.prefix, ())
+        names = GeneratedNames(state.settings.prefix)
         if not any(names.is_generated(chain.name) for chain in table.chains):
             continue
         keep = fixed_chains(layout for (name, _), layout in state.layouts.items() if name == table.name)
@@ -290,7 +290,7 @@ class _Staging:
     """Chains that the fold has made: all edits of these can be loaded before packets reach them."""
 
     def __init__(self, prefix: str) -> None:
-        self._names = Names(prefix, ())
+        self._names = GeneratedNames(prefix)
         self._chains: set[ChainId] = set()
         self._rest: dict[str, list[Edit]] = {}  # by table: edits of such chains, too few for a piece
 
@@ -382,7 +382,7 @@ def _with_shared_chains_of(state: State, now: State) -> State:
         return state
     for table, new_names in names.items():
         used = [chain.name for each in (state, now) for chain in each.loaded.table(table).chains]
-        fresh = Names(state.settings.prefix, used, state.name_range)
+        fresh = ChainNames(state.settings.prefix, used, state.name_range)
         for name in list(new_names.values()):
             if name in state.loaded.table(table) and name not in new_names:
                 new_names[name] = fresh.next()  # another chain took the name meanwhile

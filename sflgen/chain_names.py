@@ -11,7 +11,18 @@ from collections.abc import Collection, Iterator
 NAMES_PER_RANGE = 1_000_000
 
 
-class Names:
+class GeneratedNames:
+    """Which names are those of generated chains: *prefix* and a number."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+
+    def is_generated(self, name: str) -> bool:
+        """Whether the name is that of a generated chain."""
+        return name.startswith(self.prefix) and name[len(self.prefix) :].isdigit()
+
+
+class ChainNames(GeneratedNames):
     """Fresh names for generated chains of one table.
 
     used        the names of the table's chains
@@ -20,7 +31,8 @@ class Names:
     """
 
     def __init__(self, prefix: str, used: Collection[str], name_range: int = 0, last: int = 0) -> None:
-        self.prefix, self.used, self.name_range, self.last = prefix, used, name_range, last
+        super().__init__(prefix)
+        self.used, self.name_range, self.last = used, name_range, last
         self._free: Iterator[int] | None = None  # computed at the first request
 
     def next(self) -> str:
@@ -44,7 +56,3 @@ class Names:
         yield from range(last + 1, first + NAMES_PER_RANGE)
         taken = given.union(used)
         yield from (number for number in range(first + 1, last) if number not in taken)
-
-    def is_generated(self, name: str) -> bool:
-        """Whether the name is that of a generated chain."""
-        return name.startswith(self.prefix) and name[len(self.prefix) :].isdigit()

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from hitables.ir.program import Program
 from hitables.ir.rule import Rule
 
-from .chain_names import Names
+from .chain_names import GeneratedNames
 from .deciding import Deciding
 from .edits import Count, Edit, Key, Op, jumps_to, line, rule_key
 from .given_counts import own_counts
@@ -52,7 +52,7 @@ def deletes_copies(plan: Plan) -> bool:
     holding = plan.before.entry_chains.keys()
     entries = [edit for edit in plan.edits if (edit.table, edit.chain) in holding]
     gone = {(table, rule_key(rule)) for table, rule in deleted_rules(plan.before.master, plan.updates)}
-    names = Names(plan.before.settings.prefix, ())
+    names = GeneratedNames(plan.before.settings.prefix)
     return any(
         (table, rule_key(rule)) not in gone and not names.is_generated(jumps_to(rule))
         for table, rule in deleted_rules(plan.before.loaded, entries)
@@ -162,7 +162,7 @@ class _Carrying:
 
     def __init__(self, plan: Plan, table: str, kernel: Program, counting: Set[ChainId]) -> None:
         self.plan, self.table = plan, table
-        self.names = Names(plan.before.settings.prefix, ())
+        self.names = GeneratedNames(plan.before.settings.prefix)
         self.chains: dict[str, list[_Copy]] = {}
         self.to_set: dict[tuple[str, Key], Count] = {}
         self.list_keys: dict[str, set[Key]] = {}

@@ -31,7 +31,7 @@ from hitables.verify import exact
 from hitables.verify.deadline import Deadline
 from hitables.verify.question import Answer, Difference, Equal
 
-from .chain_names import Names
+from .chain_names import GeneratedNames
 from .edits import jumps_to
 from .front_tree import below_call, is_call
 from .layout import ChainId, fixed_chains, section_lists
@@ -210,7 +210,7 @@ class _Part:
 
     def runs_of_trees(self) -> Iterator[list[Rule]]:
         """The rules of each chain of the trees, without entries and the jumps of the tree."""
-        names = Names(self.state.settings.prefix, ())
+        names = GeneratedNames(self.state.settings.prefix)
         fixed = fixed_chains(
             layout for (table, _), layout in self.state.layouts.items() if table == self.chain_id[0]
         )

@@ -23,7 +23,7 @@ from hitables.errors import HitablesError
 from hitables.ir.program import Chain, Program
 from hitables.ir.rule import Kind, Rule, Target, leaves_chain
 
-from .chain_names import Names
+from .chain_names import ChainNames, GeneratedNames
 from .copy_index import CopyIndex
 from .deciding import Deciding
 from .edits import Edit, Op, apply, jumps_to
@@ -37,7 +37,7 @@ from .state import State
 
 # Entries in front of a tree that are worth one.  They grow until then, so packets read half of them on
 # average; a smaller tree saves little, and each costs a patch of some 60 lines.
-WORTH_A_TREE = 16
+ENTRIES_WORTH_A_TREE = 16
 
 Rules = tuple[Rule, ...]
 
@@ -45,10 +45,10 @@ Rules = tuple[Rule, ...]
 def due(state: State) -> ChainId | None:
     """A section's chain that has enough entries for a tree in front of its own."""
     for (table, chain), entry_chain in state.entry_chains.items():
-        if entry_chain.section == chain and len(entry_chain.entries) >= WORTH_A_TREE:
+        if entry_chain.section == chain and len(entry_chain.entries) >= ENTRIES_WORTH_A_TREE:
             run = _run_to_move(state, (table, chain), entry_chain)
             rules = state.loaded.table(table)[chain].rules
-            if sum(not is_call(rules[entry.row], entry) for entry in run) >= WORTH_A_TREE:
+            if sum(not is_call(rules[entry.row], entry) for entry in run) >= ENTRIES_WORTH_A_TREE:
                 return table, chain
     return None
 
@@ -73,7 +73,7 @@ def _plan(state: State, chain_id: ChainId, run: Sequence[Entry]) -> Plan | None:
     rules = [loaded[chain].rules[entry.row] for entry in run]
     old = _FrontTree(state, table, run[-1].overlay) if is_call(rules[-1], run[-1]) else None
     moved = [*rules[:-1], *old.rules()] if old else rules
-    names = Names(state.settings.prefix, loaded.by_name(), state.name_range)
+    names = ChainNames(state.settings.prefix, loaded.by_name(), state.name_range)
     grown = _grown(state, chain_id, tuple(rule._replace(counters=None) for rule in moved), names)
     if grown is None:
         return None
@@ -161,7 +161,7 @@ class _FrontTree:
             for rule in self.loaded[name].rules:
                 callee = jumps_to(rule)
                 is_below = (
-                    Names(state.settings.prefix, ()).is_generated(callee)
+                    GeneratedNames(state.settings.prefix).is_generated(callee)
                     and int(callee[prefix:]) > int(root[prefix:])
                     and callee not in overlays
                 )
@@ -214,7 +214,7 @@ def _decides(rule: Rule, overlay: Rules, state: State, deciding: Deciding) -> bo
 
 
 def _grown(
-    state: State, chain_id: ChainId, moved: Rules, names: Names
+    state: State, chain_id: ChainId, moved: Rules, names: ChainNames
 ) -> tuple[str, dict[str, Rules]] | None:
     """The root of a tree of the rules *moved*, and its chains by name; None if the compiler grows none."""
     table, chain = chain_id
@@ -287,7 +287,7 @@ def _with_copies(index: CopyIndex, state: State, table: str, chains: dict[str, R
     """*index* with the rules of *chains*, and of the overlays that these enter."""
     loaded, index = state.loaded.table(table), dict(index)
     entered = {jumps_to(rule) for own in chains.values() for rule in own}
-    is_generated = Names(state.settings.prefix, ()).is_generated
+    is_generated = GeneratedNames(state.settings.prefix).is_generated
     overlays = {name: loaded[name].rules for name in entered if is_generated(name) and name in loaded}
     contents = {**overlays, **chains}
     for name, own in contents.items():

@@ -33,7 +33,7 @@ class Spot:
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class TreeWalk:
     """How to walk a tree.
 
     entry_rows    the rows of a chain that hold entries

@@ -21,7 +21,7 @@ from hitables.ir.foreign import appended
 from hitables.ir.program import Chain, Program, Table
 from hitables.ir.rule import Kind, Rule, Target
 
-from .chain_names import Names
+from .chain_names import ChainNames
 from .edits import Edit, Op, apply, jumps_to, rule_key
 from .layout import (
     ChainId,
@@ -88,7 +88,7 @@ def grow(
 ) -> Regrown:
     """Grow new trees for *chains* of a table; the rest of the loaded rule set stays unchanged."""
     table, listed = loaded.program.table(table_name), master.table(table_name)
-    names = Names(settings.prefix, [chain.name for chain in table.chains], name_range)
+    names = ChainNames(settings.prefix, [chain.name for chain in table.chains], name_range)
     old = {name: loaded.layouts.get((table_name, name)) for name in chains}
     divided = {name: divide(listed[name], old[name], names, settings) for name in chains}
     own = fixed_chains(layout for (name, _), layout in loaded.layouts.items() if name == table_name)
@@ -117,7 +117,7 @@ def _compiled(
     old: Mapping[str, ChainLayout | None],
     divided: Mapping[str, ChainLayout],
     settings: Settings,
-    names: Names,
+    names: ChainNames,
     stale: Iterable[str],
 ) -> _Trees:
     """Trees for the sections of *divided* that are long enough and worth a tree.
@@ -224,7 +224,7 @@ class _Naming:
         after: ChainLayout | None,
         entry_chains: Mapping[ChainId, EntryChain],
         trees: _Trees,
-        names: Names,
+        names: ChainNames,
     ) -> None:
         self.table, self.entry_chains, self.trees, self.names = table, entry_chains, trees, names
         self.old_trees = {each.name for each in before.sections if each.tree} if before else set()
@@ -279,14 +279,14 @@ class _Naming:
         """Pairs of rows that correspond: equal rules, and jumps in order between equal rules."""
         old_keys, new_keys = ([self.key_without_tree(rule) for rule in rules] for rules in (old, new))
         pairs: list[tuple[int, int]] = []
-        a = b = 0
+        old_at = new_at = 0
         ends = range(len(old), len(old)), range(len(new), len(new))
         for removed, added in (*gaps(old_keys, new_keys), ends):
-            pairs += zip(range(a, removed.start), range(b, added.start), strict=True)
+            pairs += zip(range(old_at, removed.start), range(new_at, added.start), strict=True)
             old_jumps = [row for row in removed if old_keys[row][1] in ("-g", "-j")]
             new_jumps = [row for row in added if new_keys[row][1] in ("-g", "-j")]
             pairs += zip(old_jumps, new_jumps, strict=False)
-            a, b = removed.stop, added.stop
+            old_at, new_at = removed.stop, added.stop
         return pairs
 
     def key_without_tree(self, rule: Rule) -> tuple[object, str]:

@@ -28,7 +28,7 @@ from hitables.emit.chain_writer import WrittenChains
 from hitables.errors import HitablesError
 from hitables.ir.program import Chain, Program
 
-from .chain_names import Names
+from .chain_names import GeneratedNames
 from .edits import Key, rule_key
 from .entries import SectionEntries
 from .layout import ChainId, ChainLayout, begins_section, hide_foreign, tree_chains
@@ -126,7 +126,7 @@ def chains_of_trees(state: State) -> frozenset[ChainId]:
 def _owned(state: State, table: str, chain: str) -> Set[str]:
     """The loaded chains that hold the copies of the rules of a chain."""
     layout = state.layouts[table, chain]
-    names = Names(state.settings.prefix, ())
+    names = GeneratedNames(state.settings.prefix)
     return {chain} | tree_chains(state.loaded.table(table), layout, names) | layout.fixed_chains()
 
 

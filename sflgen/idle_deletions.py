@@ -16,7 +16,7 @@ from dataclasses import replace
 from hitables.ir.program import Table
 from hitables.ir.rule import Kind, Role, Rule
 
-from .chain_names import Names
+from .chain_names import GeneratedNames
 from .deciding import relying
 from .edits import Edit, Op, apply
 from .local_proof import go_on_alike, writes_nothing
@@ -92,7 +92,7 @@ class _Ways:
 
     def __init__(self, table: Table, root: str, keeps: bool, prefix: str) -> None:
         self.table, self.keeps = table, keeps
-        self._is_generated = Names(prefix, ()).is_generated
+        self._is_generated = GeneratedNames(prefix).is_generated
         self._known: dict[str, set[Way] | None] = {root: {()}}
         self._ends: dict[str, Rules] = {}
         self._callers: dict[str, list[tuple[str, int, Kind]]] = defaultdict(list)

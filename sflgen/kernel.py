@@ -20,7 +20,7 @@ from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.ir.program import Chain, Program, Table
 from hitables.ir.rule import Rule
-from hitables.kernel.checked_save import Reader, also_present
+from hitables.kernel.checked_save import KernelReader, also_present
 from hitables.kernel.legacy_lock import legacy_lock
 from hitables.kernel.load_save import load as load_into
 from hitables.kernel.load_save import save as save_from
@@ -29,7 +29,7 @@ from hitables.parse import iptables
 from hitables.parse.lines import quote
 from hitables.rule_lines import with_ends
 
-from .chain_names import Names
+from .chain_names import GeneratedNames
 from .counters import carried_text, counted_text, deletes_copies
 from .edits import Count, Edit, empty_table, jumps_to, rule_key
 from .edits import line as line_of
@@ -42,8 +42,6 @@ from .restore import Restore, Silent, once
 from .settings import Settings
 from .state import State
 from .store import Store
-
-_TOOL = {Family.IPV4: "iptables", Family.IPV6: "ip6tables"}
 
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')  # as comments are printed
 _NO_COUNT = re.compile(r" -c 0 0(?!\S)")
@@ -75,8 +73,8 @@ class Kernel:
         self.family, self.settings = family, settings
         self.stays = stays and settings.backend == "nft"
         self.doubt: tuple[State, State] | None = None
-        self.tool = _TOOL[family] + {"any": "", "legacy": "-legacy", "nft": "-nft"}[settings.backend]
-        self.reader = Reader(family, self.tool, settings.is_foreign)
+        self.tool = family.tool + {"any": "", "legacy": "-legacy", "nft": "-nft"}[settings.backend]
+        self.reader = KernelReader(family, self.tool, settings.is_foreign)
         self.skipped: tuple[ChainId, ...] = ()
         self._restore: Restore | None = None
 
@@ -367,7 +365,7 @@ def _differences(state: State, wanted: Program, contents: Program) -> Iterator[s
         present = next((each for each in contents if each.name == table.name), empty_table(table.name))
         yield from _table_differences(table, present, settings)
     for present in contents:
-        names = Names(settings.prefix, ())
+        names = GeneratedNames(settings.prefix)
         for chain in present.chains:
             is_known = any(table.name == present.name and chain.name in table for table in wanted)
             if names.is_generated(chain.name) and not is_known:

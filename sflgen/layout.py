@@ -26,7 +26,7 @@ from hitables.emit.jumps import stand_in
 from hitables.ir.program import Chain, Table
 from hitables.ir.rule import EVERYTHING, Ends, Kind, Rule, Target, leaves_chain
 
-from .chain_names import Names
+from .chain_names import ChainNames, GeneratedNames
 from .edits import jumps_to
 from .settings import Settings
 
@@ -112,7 +112,7 @@ def fixed_rules(rules: Sequence[Rule], settings: Settings) -> int:
     return next((at for at in range(len(rules), 0, -1) if settings.is_foreign(jumps_to(rules[at - 1]))), 0)
 
 
-def divide(chain: Chain, old: ChainLayout | None, names: Names, settings: Settings) -> ChainLayout:
+def divide(chain: Chain, old: ChainLayout | None, names: ChainNames, settings: Settings) -> ChainLayout:
     """Sections and shared chains for all rules of *chain*; those of *old* keep their names."""
     fixed = fixed_rules(chain.rules, settings)
     old_shared = dict(old.shared) if old else {}
@@ -138,7 +138,7 @@ def fixed_chains(layouts: Iterable[ChainLayout | None]) -> set[str]:
     return set().union(*(layout.fixed_chains() for layout in layouts if layout is not None))
 
 
-def tree_chains(table: Table, layout: ChainLayout, names: Names) -> set[str]:
+def tree_chains(table: Table, layout: ChainLayout, names: GeneratedNames) -> set[str]:
     """The chains of the layout's trees and overlays; those of a section whose chain is gone are left out."""
     fixed = layout.fixed_chains()
     chains: set[str] = set()
@@ -152,7 +152,7 @@ def tree_chains(table: Table, layout: ChainLayout, names: Names) -> set[str]:
     return chains
 
 
-def unreachable_chains(table: Table, keep: set[str], names: Names) -> list[str]:
+def unreachable_chains(table: Table, keep: set[str], names: GeneratedNames) -> list[str]:
     """The generated chains that no packet can enter, except those of *keep*."""
     pending = [
         chain.name for chain in table.chains if not names.is_generated(chain.name) or chain.name in keep

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hitables.core.prover import Status
+from hitables.core.prover import ProveStatus
 from hitables.emit.chain_writer import goto, jump
 from hitables.ir.fields import Field
 from hitables.ir.program import Chain, Program
@@ -34,7 +34,7 @@ from hitables.verify.exact import TableProver
 from hitables.verify.merged_classes import MergedClasses
 from hitables.verify.question import KERNEL_POLICY, Question
 
-from .chain_names import Names
+from .chain_names import GeneratedNames
 from .chain_rows import NearChains
 from .deciding import Deciding, relying
 from .edits import Edit, Op, rule_key
@@ -196,7 +196,7 @@ def is_equal_in(state: State, chain_id: ChainId, region: Region) -> bool | None:
     deciding = Deciding(listed, state.settings)
     near = NearRules(rows, region, fields, not any(effects), deciding)
     in_list = near.of_list(rows.of(_rules_near(state, chain_id, indexes, region, fields)))
-    names = Names(state.settings.prefix, ())
+    names = GeneratedNames(state.settings.prefix)
     in_tree = near.of_chains(loaded, chain, lambda: rows.generated(names)).renamed(rows.chain(_TREE))
     unknown = _Unknown(written, deciding)
     sides = (
@@ -230,7 +230,7 @@ def are_equal(state: State, chain_id: ChainId, rules: Rules, others: Rules, tree
     chains = {name: loaded[name] for name in tree}
     chains[_LIST] = Chain(_LIST, None, (*rules, rest))
     chains[_TREE] = Chain(_TREE, None, (*others, rest))
-    names = Names(state.settings.prefix, ())
+    names = GeneratedNames(state.settings.prefix)
 
     def in_tree() -> Bools:
         of_tree = np.zeros(len(rows.chain_names), np.bool_)
@@ -269,7 +269,7 @@ def go_on_alike(
     rows = state.cache.rule_rows(state.master.family)
     fields = _COMPARED.difference(*map(fields_written, effects))
     near = NearRules(rows, region, fields, not any(effects), unknown.deciding)
-    names = Names(state.settings.prefix, ())
+    names = GeneratedNames(state.settings.prefix)
     sides = []
     for root, own in ((_LIST, runs), (_TREE, others)):
         nested = _nested(root, own)
@@ -318,9 +318,9 @@ def _is_equal(encoding: RegionEncoding, chain: str, question: Question) -> bool 
             if (backend, packets) not in proved:
                 if encoding.is_hard and merged.differ:
                     return False  # mostly they differ for a packet that exists
-                status = Status.TOO_DEEP if encoding.is_hard else prover.run(chain, packets, 1)[0]
-                if status != Status.EQUAL:
-                    return False if status == Status.DIFFER else None
+                status = ProveStatus.TOO_DEEP if encoding.is_hard else prover.run(chain, packets, 1)[0]
+                if status != ProveStatus.EQUAL:
+                    return False if status == ProveStatus.DIFFER else None
     return True
 
 

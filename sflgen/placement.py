@@ -15,7 +15,7 @@ from hitables.ir.rule import Rule
 
 from .edits import jumps_to
 from .entries import NewEntry, SectionEntries
-from .graft import Spot, Walk
+from .graft import Spot, TreeWalk
 from .layout import fixed_chains
 from .nesting import depth_limit, raised
 from .plan_state import PlanState
@@ -62,7 +62,7 @@ class Placement:
         plan, table = self.plan, self.table
         fixed = fixed_chains(layout for (name, _), layout in plan.layouts.items() if name == table)
         is_generated = plan.names(table).is_generated
-        walk = Walk(plan.loaded.table(table), self.entries.rows, is_generated, fixed, self.exact)
+        walk = TreeWalk(plan.loaded.table(table), self.entries.rows, is_generated, fixed, self.exact)
         return walk.spots(self.section, self.head, region, is_final)
 
     def share(self, spot: Spot, after: RuleIndex) -> float:

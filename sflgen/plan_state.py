@@ -16,7 +16,7 @@ from hitables.ir.program import Program
 from hitables.ir.rule import Metadata, Rule
 
 from .cache import Cache
-from .chain_names import Names
+from .chain_names import ChainNames
 from .deciding import Deciding
 from .edits import Edit, Op, apply
 from .layout import ChainId, ChainLayout, EntryChain, section_lists
@@ -24,7 +24,7 @@ from .region import Region
 from .rule_index import RuleIndex
 from .settings import Strategy
 from .state import State
-from .written import Written, has_table
+from .written import MasterListWrites, has_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +62,14 @@ class PlanState:
         self.layouts: dict[ChainId, ChainLayout] = dict(state.layouts)
         self.entry_chains: dict[ChainId, EntryChain] = dict(state.entry_chains)
         self.cache = state.cache.copy()
-        self.written = Written(state)
+        self.written = MasterListWrites(state)
         self.edits: list[Edit] = []
         self.chosen: list[tuple[str, str, Strategy]] = []
         self.to_fold: dict[str, dict[str, None]] = {}
         self.unused_overlays: dict[str, dict[str, None]] = {}
         self.deepened: set[str] = set()
         self.hot: list[tuple[ChainId, Rule]] = []
-        self._names: dict[str, Names] = {}
+        self._names: dict[str, ChainNames] = {}
         self._deciding: dict[str, Deciding] = {}
 
     @property
@@ -131,13 +131,13 @@ class PlanState:
 
     # Names.
 
-    def names(self, table: str) -> Names:
+    def names(self, table: str) -> ChainNames:
         """Fresh names for chains of *table*."""
         if table not in self._names:
             used = self.loaded.table(table).by_name() if has_table(self.loaded, table) else {}
             name_range = self.state.name_range
             last = self.cache.last_names.get((table, name_range), 0)
-            self._names[table] = Names(self.settings.prefix, used, name_range, last)
+            self._names[table] = ChainNames(self.settings.prefix, used, name_range, last)
         return self._names[table]
 
     def next_name(self, table: str) -> str:

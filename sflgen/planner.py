@@ -42,7 +42,7 @@ from .state import State, bare
 from .update_rule import RuleUpdate
 
 # A chain without a tree is tried for one when it has grown to twice this many rules, and twice that …
-WORTH_A_TREE = 64
+LIST_WORTH_A_TREE = 64
 
 
 @dataclass(frozen=True)
@@ -288,7 +288,7 @@ class Planner:
         if edit.op in (Op.APPEND, Op.INSERT):
             count = len(plan.loaded.table(edit.table)[edit.chain].rules)
             is_power_of_two = count & count - 1 == 0
-            if count > WORTH_A_TREE and is_power_of_two:
+            if count > LIST_WORTH_A_TREE and is_power_of_two:
                 plan.fold_later(edit.table, edit.chain)
 
     def remove_chain(self, edit: Edit) -> None:

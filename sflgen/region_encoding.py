@@ -10,7 +10,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from hitables.core.prover import NO_EFFECTS, NONE, U32, Action, ChainArrays, EffectArrays, Op, Prover
+from hitables.core.prover import (
+    NO_EFFECTS,
+    NONE,
+    U32,
+    ChainArrays,
+    EffectArrays,
+    ProveAction,
+    ProveOp,
+    Prover,
+)
 from hitables.errors import Unsupported
 from hitables.ir.attributes import attributes_of
 from hitables.ir.fact import Assignment
@@ -108,7 +117,7 @@ class RegionEncoding(Encoding):
     def _selected_actions(self, rows: RuleRows, sides: tuple[NearChains, NearChains], selected: Ints) -> U32:
         """Three words of each rule, in which chains have their numbers on the rule's side."""
         action, argument = rows.action.values[selected], rows.argument.values[selected]
-        enters = (action == Action.JUMP) | (action == Action.GOTO)
+        enters = (action == ProveAction.JUMP) | (action == ProveAction.GOTO)
         split = int(self.chain_start[self.chains_before])
         for part, first, side in zip(
             (slice(0, split), slice(split, None)), (0, self.chains_before), sides, strict=True
@@ -171,7 +180,7 @@ def _match_table(numbers: MatchNumbers, used: Ints) -> MatchTable:
 
 def _asks_test(code: Ints) -> Bools:
     """Which steps have the number of a test as their argument."""
-    asks: Bools = (code[:, 0] == Op.TEST) | (code[:, 0] == Op.NATIVE)
+    asks: Bools = (code[:, 0] == ProveOp.TEST) | (code[:, 0] == ProveOp.NATIVE)
     return asks
 
 

@@ -29,7 +29,7 @@ from hitables.errors import LiveError
 from hitables.ir.program import Chain, Program
 from hitables.ir.rule import Rule
 
-from .chain_names import Names
+from .chain_names import GeneratedNames
 from .counters import carried_text, deleted_rules
 from .edits import Edit, Op, empty_table, jumps_to, line, rule_key
 from .edits import text as text_of
@@ -79,7 +79,7 @@ def _stays(state: State, contents: Program) -> Callable[[str], bool]:
 
     A chain that other programs made is taken only if a changed rule of the state's chains enters it.
     """
-    settings, names = state.settings, Names(state.settings.prefix, ())
+    settings, names = state.settings, GeneratedNames(state.settings.prefix)
     own = {chain.name for table in state.loaded for chain in table.chains}
     entered = set(own)
     waiting = list(own)
@@ -104,7 +104,7 @@ def _stays(state: State, contents: Program) -> Callable[[str], bool]:
 def undo_text(foreign: Foreign) -> str:
     """The patch that brings the kernel back to the rule set of the state; chains of others stay."""
     state = foreign.state
-    names = Names(state.settings.prefix, ())
+    names = GeneratedNames(state.settings.prefix)
     own = {chain.name for table in state.loaded for chain in table.chains}
 
     def stays(name: str) -> bool:
@@ -173,7 +173,7 @@ def _chains_without_trees(foreign: Foreign) -> dict[ChainId, tuple[Rule, ...]]:
 
     These are all the rules that packets meet in the chain; none if the kernel lacks it.
     """
-    state, names = foreign.state, Names(foreign.state.settings.prefix, ())
+    state, names = foreign.state, GeneratedNames(foreign.state.settings.prefix)
     found: dict[ChainId, tuple[Rule, ...]] = {}
     for where in state.layouts:
         loaded, present = (_chain(program, *where).rules for program in (state.loaded, foreign.contents))
@@ -185,7 +185,7 @@ def _chains_without_trees(foreign: Foreign) -> dict[ChainId, tuple[Rule, ...]]:
 
 def _obsolete_chains(foreign: Foreign, rewritten: Set[ChainId]) -> set[ChainId]:
     """The generated chains that no packet reaches: those of *rewritten* chains, and those to be removed."""
-    state, names = foreign.state, Names(foreign.state.settings.prefix, ())
+    state, names = foreign.state, GeneratedNames(foreign.state.settings.prefix)
     found: set[ChainId] = set()
     for table in state.loaded:
         owners = state.owners(table.name)
@@ -209,7 +209,7 @@ def _new_foreign_chains(foreign: Foreign) -> list[Edit]:
 
 
 def _check_generated(state: State, edit: Edit) -> None:
-    if Names(state.settings.prefix, ()).is_generated(edit.chain):
+    if GeneratedNames(state.settings.prefix).is_generated(edit.chain):
         raise _untakeable(edit)
 
 
@@ -338,7 +338,7 @@ def _rows_in_place(layout: ChainLayout | None) -> int | None:
 
 def _rule(state: State, edit: Edit) -> Rule:
     assert edit.rule is not None
-    if Names(state.settings.prefix, ()).is_generated(jumps_to(edit.rule)):
+    if GeneratedNames(state.settings.prefix).is_generated(jumps_to(edit.rule)):
         raise _untakeable(edit, "it enters a chain of a tree")
     return edit.rule._replace(counters=None, notes=(), line=0)
 

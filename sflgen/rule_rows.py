@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hitables.core.prover import Action, Op
+from hitables.core.prover import ProveAction, ProveOp
 from hitables.ir.fact import Fact
 from hitables.ir.fields import Family, Field, top
 from hitables.ir.packet import Backend
@@ -25,7 +25,7 @@ from hitables.ir.rule import Kind, Match, Metadata, Role, Rule, Target
 from hitables.verify.encoding import MOST_EVENTS, MOST_TESTS
 from hitables.verify.match_table import mask
 
-from .chain_names import Names
+from .chain_names import GeneratedNames
 from .chain_rows import ChainRows, rows_after
 from .rule_index import MatchHull, RuleIndex, joined, match_hull
 
@@ -163,21 +163,21 @@ def _code(match: Match, own: list[int], fact: int, event: int, backend: Backend)
     code: list[int] = []
     native = match.native and backend is Backend.NFT
     if match.is_protocol:
-        code += (Op.CUT, 0)
+        code += (ProveOp.CUT, 0)
     if match.needs and not native:
-        code += (Op.NEED, match.needs | match.strict << 16)
+        code += (ProveOp.NEED, match.needs | match.strict << 16)
     if match.either:
-        code += (Op.EITHER, len(own)) if own else (Op.NEVER, 0)
+        code += (ProveOp.EITHER, len(own)) if own else (ProveOp.NEVER, 0)
     for test in own:
-        code += (Op.NATIVE if native else Op.TEST, test)
+        code += (ProveOp.NATIVE if native else ProveOp.TEST, test)
     if match.option:
-        code += (Op.OPTION, 0)
+        code += (ProveOp.OPTION, 0)
     if match.role is Role.CONSTANT:
-        code += (Op.TEST, fact)
+        code += (ProveOp.TEST, fact)
     elif match.role is not Role.SPACE:
-        code += (Op.EVENT, event << 1 | (match.role is Role.ONCE))
+        code += (ProveOp.EVENT, event << 1 | (match.role is Role.ONCE))
         if match.writes:
-            code += (Op.WRITE, mask(match.writes))
+            code += (ProveOp.WRITE, mask(match.writes))
     return code
 
 
@@ -236,7 +236,7 @@ class RuleRows:
         known.follow(table)
         return known
 
-    def generated(self, names: Names) -> Bools:
+    def generated(self, names: GeneratedNames) -> Bools:
         """By number of a chain's name so far: whether it is that of a generated chain."""
         column = self._generated.setdefault(names.prefix, Column(np.bool_))
         column.new += [names.is_generated(name) for name in self.chain_names[len(column.values) :]]
@@ -309,15 +309,15 @@ class RuleRows:
     def _action(self, target: Target | None) -> tuple[int, int, int]:
         """What a rule does, with which number, and what it writes (hitables/verify/encoding.py)."""
         if target is None:
-            return Action.EFFECT, self._effect("counts"), 0
+            return ProveAction.EFFECT, self._effect("counts"), 0
         if target.enters:
-            action = Action.JUMP if target.kind is Kind.JUMP else Action.GOTO
+            action = ProveAction.JUMP if target.kind is Kind.JUMP else ProveAction.GOTO
             return action, self.chain(target.name), 0
         if target.kind is Kind.RETURN:
-            return Action.RETURN, 0, 0
+            return ProveAction.RETURN, 0, 0
         if target.is_final:
-            return Action.VERDICT, self.verdict(target.key), 0
-        return Action.EFFECT, self._effect(f"fires {target.key}"), mask(target.writes)
+            return ProveAction.VERDICT, self.verdict(target.key), 0
+        return ProveAction.EFFECT, self._effect(f"fires {target.key}"), mask(target.writes)
 
     def _effect(self, key: str) -> int:
         return self.effects.setdefault(key, len(self.effects))

@@ -28,7 +28,7 @@ from hitables.errors import HitablesError
 from hitables.rule_lines import lines_of
 
 from . import front_tree
-from .chain_names import Names
+from .chain_names import GeneratedNames
 from .commands import CommandReader
 from .edits import Edit, Op
 from .fold_scheduler import FoldScheduler
@@ -390,7 +390,7 @@ def _tree_size(state: State) -> int:
     """The rules in the chains of all trees."""
     size = 0
     for table in state.loaded:
-        names = Names(state.settings.prefix, ())
+        names = GeneratedNames(state.settings.prefix)
         size += sum(len(chain.rules) for chain in table.chains if names.is_generated(chain.name))
     return size
 

@@ -16,7 +16,7 @@ from hitables.ir.program import Program
 from hitables.verify.question import Question
 
 from .cache import Cache
-from .chain_names import Names
+from .chain_names import GeneratedNames
 from .layout import ChainId, ChainLayout, EntryChain, tree_chains
 from .settings import Settings
 
@@ -62,7 +62,7 @@ class State:
         owners: dict[str, str] = {}
         if loaded is None:
             return owners
-        names = Names(self.settings.prefix, ())
+        names = GeneratedNames(self.settings.prefix)
         for (where, chain), layout in self.layouts.items():
             if where == table:
                 chains = tree_chains(loaded, layout, names) | layout.fixed_chains()

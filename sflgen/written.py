@@ -54,7 +54,7 @@ def _acting(state: State, table: str, chain: Chain) -> tuple[Rule, ...]:
     return (*own, *(chain.rules[at] for at, _ in layout.shared))
 
 
-class Written:
+class MasterListWrites:
     """What the chains of the master list may write, before the updates of a plan and with all that they add.
 
     The call graph of a table is walked once, when it is first needed.

@@ -161,15 +161,15 @@ def no_fault_is_spared(request: pytest.FixtureRequest, monkeypatch: pytest.Monke
         return
     from hitables.compiler import pipeline, result, tables
 
-    spared: list[tables.Fault] = []
+    spared: list[tables.ChainFault] = []
 
-    def fault(*given: str) -> tables.Fault:
+    def fault(*given: str) -> tables.ChainFault:
         spared.append(real(*given))
         return spared[-1]
 
-    real = tables.Fault
-    monkeypatch.setattr(tables, "Fault", fault)
-    monkeypatch.setattr(pipeline, "Fault", fault)
+    real = tables.ChainFault
+    monkeypatch.setattr(tables, "ChainFault", fault)
+    monkeypatch.setattr(pipeline, "ChainFault", fault)
     yield
     assert not [each for each in spared if each.why != result.MIXED]
 

@@ -44,7 +44,7 @@ def asked_behind(
     facts = {key: fact for key, fact in numbers.items() if fact is not None and fact.attribute in CUT_NUMBERS}
     if not facts:
         return boxes
-    found = list(boxes)
+    narrowed = list(boxes)
     gone: dict[Fact, int] = {}  # the last rule behind which it holds for no packet
     # By attribute: the rules that may write it, and the last of them that does so even if it does not match.
     makers: dict[str, list[int]] = {fact.attribute: [] for fact in facts.values()}
@@ -57,9 +57,9 @@ def asked_behind(
             of_fact = makers[fact.attribute]
             first = bisect_right(of_fact, gone[fact])
             since = of_fact[first : first + MOST + 1]
-            made = [box for maker in since for box in found[maker].boxes]
-            if 0 < len(made) * len(found[at].boxes) <= MOST:
-                found[at] = _within(found[at], made)
+            making_boxes = [box for maker in since for box in narrowed[maker].boxes]
+            if 0 < len(making_boxes) * len(narrowed[at].boxes) <= MOST:
+                narrowed[at] = _within(narrowed[at], making_boxes)
         if len(asked) == 1 and leaves(rule) and _asks_only(rule.matches, facts):
             gone[asked[0]] = at
         written = states_written(rule, writes)
@@ -68,7 +68,7 @@ def asked_behind(
                 makers[attribute].append(at)
                 if any(CUT_NUMBERS[attribute] & match.writes for match in rule.matches):
                     always[attribute] = at
-    return found
+    return narrowed
 
 
 def _asked(matches: Sequence[Match], facts: Mapping[int, Fact], family: Family) -> list[Fact]:

@@ -171,7 +171,7 @@ class BoxReader:
             return None
         targets = distinct([rule.target for rule in rules])
         alone = [Rule((), target) for target in targets.objects]
-        if any(self.written(each, writes) for each in alone):
+        if any(self.written(rule, writes) for rule in alone):
             return None
         matches_of = list(map(attrgetter("matches"), rules))
         matches = distinct(list(row.from_iterable(matches_of)))
@@ -179,8 +179,8 @@ class BoxReader:
         if None in plain:
             return None
         # By distinct match: how many fields it tests, and where they are in `tests`.
-        known = [each for each in plain if each is not None]
-        sizes = np.fromiter((len(each.box) for each in known), np.int64, len(known))
+        known = [box for box in plain if box is not None]
+        sizes = np.fromiter((len(plain_box.box) for plain_box in known), np.int64, len(known))
         first = np.cumsum(sizes) - sizes
         tests = list(row.from_iterable(map(itemgetter(0), known)))
         tested = np.fromiter(map(itemgetter(0), tests), np.int64, len(tests))
@@ -192,20 +192,20 @@ class BoxReader:
         owner = np.repeat(np.arange(len(rules)), counts)[match]
         field = tested[test]
         twice = np.bincount(owner * len(Field) + field, minlength=1).max() > 1
-        drops = np.fromiter((each.drops for each in known), np.int64, len(known))[matches.number]
+        drops = np.fromiter((plain_box.drops for plain_box in known), np.int64, len(known))[matches.number]
         before = np.concatenate(([0], np.cumsum(drops)))  # by match: the matches before it that may drop
         may_drop = before[match] > before[np.cumsum(counts) - counts][owner]
         if twice or np.isin(field[may_drop], _TESTED_LATE).any():
             return None
         axes = _axes(set(map(Field, set(tested.tolist()))), self.family)
         low, high = _everything(len(rules), axes)
-        for at, each in enumerate(axes):
-            places = np.flatnonzero(tested == each.field)
-            words = _words(list(row.from_iterable(tests[place][1] for place in places.tolist())), each)
-            of_rule = np.flatnonzero(field == each.field)
+        for at, axis in enumerate(axes):
+            places = np.flatnonzero(tested == axis.field)
+            words = _words(list(row.from_iterable(tests[place][1] for place in places.tolist())), axis)
+            of_rule = np.flatnonzero(field == axis.field)
             word = np.searchsorted(places, test[of_rule])
             low[owner[of_rule], at], high[owner[of_rule], at] = words[0][word], words[1][word]
-        final = np.array([self.leaves(each) for each in alone])[targets.number]
+        final = np.array([self.leaves(rule) for rule in alone])[targets.number]
         return Boxes(axes, low, high, np.arange(len(rules)), final, weights)
 
     def written(self, rule: Rule, writes: dict[str, frozenset[Metadata]]) -> frozenset[Field]:

@@ -29,7 +29,7 @@ from ..files import flush_folder, parse_json, read_text, trouble, write_text
 from ..ir.fields import Family
 from ..ir.packet import Backend
 from . import texts
-from .boot_script import STEPS, Access, checksum, script
+from .boot_script import STEPS, SshAccess, checksum, script
 from .boot_sets import SavedSet, saved_sets
 from .boot_texts import BootRules
 from .texts import Tables
@@ -38,16 +38,20 @@ VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """*backends*: by family, of what was confirmed last.  *access*: None: the boot is not ours to do."""
+class BootSettings:
+    """What `hitables persist` was asked for.
+
+    backends  by family: the backend of what was confirmed last
+    access    whom the closed rules let in; None: boots load nothing of ours
+    """
 
     backends: Mapping[Family, Backend] = field(default_factory=dict)
-    access: Access | None = None
+    access: SshAccess | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """A generation: its *folder*, what each family loads first, and the sets that are restored."""
+class BootGeneration:
+    """The files that the next boot loads: their *folder*, what each family loads first, and its ipsets."""
 
     folder: Path
     rules: Mapping[Family, BootRules]
@@ -58,17 +62,17 @@ def confirmed_file(folder: Path, family: Family) -> Path:
     return folder / ("confirmed.rules" if family is Family.IPV4 else "confirmed6.rules")
 
 
-def settings_of(folder: Path) -> Settings:
+def settings_of(folder: Path) -> BootSettings:
     """The settings in the state directory *folder*; FileError if the file is damaged."""
     path = folder / "boot.json"
     if not path.exists():
-        return Settings()
+        return BootSettings()
     try:
         data = parse_json(read_text(str(path)))
         access = data["access"]
-        return Settings(
+        return BootSettings(
             {Family(int(family)): Backend(backend) for family, backend in data["backends"].items()},
-            Access(tuple(access["ports"]), tuple(access["sources"])) if access else None,
+            SshAccess(tuple(access["ports"]), tuple(access["sources"])) if access else None,
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FileError(
@@ -76,7 +80,7 @@ def settings_of(folder: Path) -> Settings:
         ) from None
 
 
-def set_settings(folder: Path, settings: Settings) -> None:
+def set_settings(folder: Path, settings: BootSettings) -> None:
     access = settings.access
     data = {
         "format": "hitables-boot",
@@ -94,7 +98,7 @@ def keep_for_boot(
     rules: Mapping[Family, BootRules],
     earlier: Mapping[Family, Tables] | None = None,
     given_up: Collection[tuple[Family, str]] = (),
-) -> Written | None:
+) -> BootGeneration | None:
     """Write what the next boot loads: *rules*, which were confirmed, and the older tables beside them.
 
     None if `hitables persist` was not called; then only confirmed.rules and confirmed6.rules are written.
@@ -127,8 +131,8 @@ def keep_for_boot(
 
 
 def _write_generation(
-    folder: Path, settings: Settings, rules: Mapping[Family, BootRules], earlier: Mapping[Family, Tables]
-) -> Written:
+    folder: Path, settings: BootSettings, rules: Mapping[Family, BootRules], earlier: Mapping[Family, Tables]
+) -> BootGeneration:
     assert settings.access is not None
     contents: dict[str, str] = {}
     for family, of_family in rules.items():
@@ -151,7 +155,7 @@ def _write_generation(
         folder, settings.backends, filtered, list(tables), sums, named_sets, settings.access
     )
     contents["sums.json"] = json.dumps(sums, indent=1) + "\n"
-    return Written(_put(folder, contents), rules, tuple(sets))
+    return BootGeneration(_put(folder, contents), rules, tuple(sets))
 
 
 def _heads(text: str) -> list[str]:

@@ -60,7 +60,7 @@ sets() {{
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class SshAccess:
     """Who is let in by the closed rules: ssh to *ports* from addresses of *sources* (none: from any)."""
 
     ports: tuple[int, ...] = (22,)
@@ -84,7 +84,7 @@ class Access:
         ]
 
 
-def closed_rules(family: Family, access: Access, with_state: bool) -> list[str]:
+def closed_rules(family: Family, access: SshAccess, with_state: bool) -> list[str]:
     """Rules of INPUT that let in ssh and what a host cannot do without.
 
     *with_state*: with the match conntrack, which a kernel may lack; so answers to this host are let in too.
@@ -105,7 +105,7 @@ def script(
     tables: Sequence[str],
     sums: Mapping[str, str],
     sets: Sequence[tuple[str, str, Sequence[str]]],
-    access: Access,
+    access: SshAccess,
 ) -> str:
     """The text of the script in the state directory *folder*.
 
@@ -135,7 +135,7 @@ def script(
     return f"{head}{closed}\n{(files(__package__) / 'boot.sh').read_text()}"
 
 
-def _closed(family: Family, access: Access, with_state: bool) -> str:
+def _closed(family: Family, access: SshAccess, with_state: bool) -> str:
     heads = "*filter\n:INPUT DROP [0:0]\n:FORWARD DROP [0:0]\n:OUTPUT ACCEPT [0:0]\n"
     rules = closed_rules(family, access, with_state)
     return heads + "".join(f"-A INPUT {rule}\n" for rule in rules) + "COMMIT\n"

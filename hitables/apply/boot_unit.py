@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..ir.fields import Family
 from ..ir.packet import Backend
-from .boot_script import LOADED, OPEN_ENOUGH, Access, closed_rules, search_path
+from .boot_script import LOADED, OPEN_ENOUGH, SshAccess, closed_rules, search_path
 
 UNIT = "hitables.service"
 PLUGIN = "30-hitables"  # after 15-ip4tables and 25-ip6tables, whose rules it replaces
@@ -84,7 +84,7 @@ def iptables_persistent(plugin_folder: Path, rules_folder: Path) -> list[tuple[P
 
 
 def start_command(
-    folder: Path, backends: Mapping[Family, Backend], access: Access, *, words: str = ""
+    folder: Path, backends: Mapping[Family, Backend], access: SshAccess, *, words: str = ""
 ) -> str:
     """The command of the shell that runs the script in the state directory *folder*, with *words*.
 
@@ -101,7 +101,7 @@ def start_command(
     )
 
 
-def _closing_commands(backends: Mapping[Family, Backend], access: Access) -> Sequence[str]:
+def _closing_commands(backends: Mapping[Family, Backend], access: SshAccess) -> Sequence[str]:
     """Commands that need no file, for both families: one that is confirmed later is closed too."""
     usual = next(iter(backends.values()), Backend.NFT)
     commands = []
@@ -114,7 +114,7 @@ def _closing_commands(backends: Mapping[Family, Backend], access: Access) -> Seq
 
 
 def _tool(family: Family, backend: Backend) -> str:
-    return f"{'iptables' if family is Family.IPV4 else 'ip6tables'}-{backend.value}"
+    return f"{family.tool}-{backend.value}"
 
 
 def unit_text(command: str) -> str:
@@ -124,7 +124,7 @@ def unit_text(command: str) -> str:
 
 
 def plugin_text(
-    folder: Path, backends: Mapping[Family, Backend], access: Access, others: Sequence[tuple[Path, Path]]
+    folder: Path, backends: Mapping[Family, Backend], access: SshAccess, others: Sequence[tuple[Path, Path]]
 ) -> str:
     """The plugin of netfilter-persistent; *others*: what `iptables_persistent` names."""
     replaced = [

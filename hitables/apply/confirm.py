@@ -20,17 +20,17 @@ from ..ir.packet import Backend
 from . import guard as guards
 from .connections import NewConnections
 from .drift import as_named
-from .in_force import InForce, Place, confirm_record, in_force, own_places, places
+from .in_force import InForce, TablePlace, confirm_record, in_force, own_places, places
 from .kernel import Kernel
-from .load import Change, Wanted, perform
-from .lockout import Session
+from .load import RuleSetChange, Wanted, perform
 from .others import emptied, of_kernel
-from .store import ROLLED_BACK, Copy, State, Store, Waiting
+from .ssh_session import SshSession
+from .store import ROLLED_BACK, ApplyState, Copy, StateDirectory, Waiting
 
 # ---- in the guard ----
 
 
-def duty(folder: str, number: int, session: Session | None) -> guards.Duty:
+def duty(folder: str, number: int, session: SshSession | None) -> guards.Duty:
     """The duty of the guard of record *number*; a new connection from the client of *session* confirms it."""
     new = NewConnections(session.client, session.server_port) if session is not None else None
     copy: Copy = {}
@@ -47,7 +47,7 @@ def is_waiting(folder: str, number: int, copy: Copy) -> bool:
     The first time that it does, what a rollback needs goes to *copy*: somebody may remove the directory.
     """
     try:
-        store = Store(Path(folder).resolve(), -1)
+        store = StateDirectory(Path(folder).resolve(), -1)
         state = store.state()
         is_own = _is_own(state.waiting, number)
         if is_own and not copy:
@@ -77,7 +77,7 @@ def confirmed_by_connection(folder: str, number: int, new: NewConnections | None
 
 def guard_rolls_back(folder: str, number: int, why: str, copy: Copy) -> None:
     """Load the old rules because of *why*, if record *number* still waits; *copy*: what that needs."""
-    with Store.open(folder, create=bool(copy), wait=60.0) as store:
+    with StateDirectory.open(folder, create=bool(copy), wait=60.0) as store:
         if _has_ended(store, number):
             return
         if store.mend(copy):
@@ -94,7 +94,7 @@ def guard_rolls_back(folder: str, number: int, why: str, copy: Copy) -> None:
     guards.tell_everyone("\n".join(f"hitables: {each}" for each in told))
 
 
-def _has_ended(store: Store, number: int) -> bool:
+def _has_ended(store: StateDirectory, number: int) -> bool:
     """Whether record *number* does not wait any more; where the state is damaged, its mark says it."""
     try:
         return store.is_there and not _is_own(store.state().waiting, number)
@@ -102,7 +102,7 @@ def _has_ended(store: Store, number: int) -> bool:
         return store.has_ended(number)
 
 
-def undo(store: Store, state: State, why: str) -> list[str]:
+def undo(store: StateDirectory, state: ApplyState, why: str) -> list[str]:
     """Load what ran before the rule set that waits; notes for the user."""
     waiting = state.waiting
     assert waiting is not None
@@ -129,7 +129,7 @@ def undo(store: Store, state: State, why: str) -> list[str]:
 
 def confirm(folder: str, number: int | None = None, by: str = "") -> int:
     """Confirm the rule set that waits; its number."""
-    with Store.open(folder) as store:
+    with StateDirectory.open(folder) as store:
         state = store.state()
         waiting = state.waiting
         if waiting is None or number not in (None, waiting.number):
@@ -178,7 +178,7 @@ def _rolled_back(
 ) -> tuple[int, list[str]]:
     """`roll_back`; *asked_about*: the record that waited when it was called, or 0."""
     notes: list[str] = []
-    with Store.open(folder, wait=60.0) as store:
+    with StateDirectory.open(folder, wait=60.0) as store:
         state = store.state()
         waiting = state.waiting
         if guarded_by is not None and (waiting is None or waiting.guard != guarded_by):
@@ -222,7 +222,7 @@ def _rolled_back(
         return wanted, notes
 
 
-def _exchanged(store: Store, wanted: int, current: int) -> tuple[InForce, InForce]:
+def _exchanged(store: StateDirectory, wanted: int, current: int) -> tuple[InForce, InForce]:
     """Both rule sets; HitablesError if *wanted* cannot be loaded in place of *current*, or that is none."""
     if not current:
         raise HitablesError(f"{store.folder}: no rule set is confirmed, so there is none to replace")
@@ -239,11 +239,13 @@ def _exchanged(store: Store, wanted: int, current: int) -> tuple[InForce, InForc
 def _waiting_now(folder: str) -> Waiting | None:
     """What waits, asked without the lock; None: nothing, or it is not known."""
     with contextlib.suppress(HitablesError):
-        return Store(Path(folder), -1).state().waiting
+        return StateDirectory(Path(folder), -1).state().waiting
     return None
 
 
-def bring_back(store: Store, wanted: InForce, current: InForce, everything: bool = False) -> list[str]:
+def bring_back(
+    store: StateDirectory, wanted: InForce, current: InForce, everything: bool = False
+) -> list[str]:
     """Load *wanted* in place of *current*; notes on the chains of others.
 
     Tables that both have from the same record stay as they are, unless *everything* is to be loaded.  Chains
@@ -256,7 +258,7 @@ def bring_back(store: Store, wanted: InForce, current: InForce, everything: bool
         [place for place, number in places(wanted.record).items() if everything or now.get(place) != number]
     )
     # Tables whose patterns are the same change together.
-    together: dict[tuple[Family, tuple[str, ...]], list[Place]] = {}
+    together: dict[tuple[Family, tuple[str, ...]], list[TablePlace]] = {}
     for part in wanted.parts:
         for place in own_places(part):
             patterns = tuple(dict.fromkeys((*current.leave(place), *part.leave)))
@@ -269,7 +271,7 @@ def bring_back(store: Store, wanted: InForce, current: InForce, everything: bool
         kernel = Kernel(family, Backend(wanted.record.backend), [store.lock])
         known = as_named(kernel.read(), loaded, patterns) if loaded is not None else {}
         to_load = Wanted(of_kernel(half.with_absent(), is_left), half.generated, known)
-        changes.append(Change(kernel, to_load, is_left))
+        changes.append(RuleSetChange(kernel, to_load, is_left))
     empty_now = [note for change in changes for note in emptied(change.merged, change.present)]
     performed = perform(changes)
     for part in wanted.parts:

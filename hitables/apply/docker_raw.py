@@ -14,7 +14,7 @@ from ..emit.text import rule_text
 from ..ir.program import Program
 from ..ir.rule import Rule
 from ..nouns import counted
-from .same_rules import meaning
+from .same_rules import rule_key
 
 _RULE = re.compile(
     r"-A PREROUTING -d "
@@ -29,8 +29,8 @@ def removed(kernel: Program, wanted: Program) -> list[str]:
         return []
     texts = ((rule_text(rule._replace(counters=None), "PREROUTING"), rule) for rule in _rules(kernel))
     of_docker = [(text, rule) for text, rule in texts if _RULE.fullmatch(text)]
-    stay = {meaning(rule) for rule in _rules(wanted)} if of_docker else set()
-    return [text for text, rule in of_docker if meaning(rule) not in stay]
+    stay = {rule_key(rule) for rule in _rules(wanted)} if of_docker else set()
+    return [text for text, rule in of_docker if rule_key(rule) not in stay]
 
 
 def warning(rules: Sequence[str], by: str, remedy: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from ..ir.foreign import goes_last, is_foreign
 from ..nouns import counted
 from .others import left_alone, own
-from .steps import TablePlan, differ, plan
+from .steps import TablePlan, plan
 from .store import Half
 from .texts import Chains, Tables, TextChain, empty, renamed
 
@@ -34,7 +34,7 @@ def differences(present: Tables, half: Half, patterns: Sequence[str]) -> Iterato
                 continue
             if name not in kernel:
                 yield f"table {table}, chain {name} is missing"
-            elif differ(kernel[name], chain):
+            elif kernel[name].differs_from(chain):
                 yield f"table {table}, chain {name}: {_how(kernel[name], chain)}"
         missing = sum(name in trees for name in steps.staged)
         if missing:

@@ -53,7 +53,7 @@ _PROTOCOL = re.compile(r"(?:^| )(! )?-p (\S+)")
 _MATCH_OR_TARGET = re.compile(r"(?:^| )-[mjg] ")
 
 
-Place = tuple[Family, str, str]  # family, table, chain
+ChainPlace = tuple[Family, str, str]  # family, table, chain
 
 
 class Changed(LiveError):
@@ -83,8 +83,8 @@ def generation() -> int:
 
 def flip(
     flips: Sequence[Flip],
-    policies: Mapping[Place, str],
-    policy_counts: Mapping[Place, Count],
+    policies: Mapping[ChainPlace, str],
+    policy_counts: Mapping[ChainPlace, Count],
     counted: Sequence[tuple[Family, str, Mapping[str, TextChain]]],
     expected: int,
 ) -> None:
@@ -120,7 +120,7 @@ def flip(
             raise
 
 
-def _base_message(place: Place, change: bytes) -> bytes:
+def _base_message(place: ChainPlace, change: bytes) -> bytes:
     """The message that changes the base chain at *place*."""
     family, table, chain = place
     return message(

@@ -267,6 +267,7 @@ def start_timer(folder: Path, number: int, guard: int, seconds: float) -> bool:
 
 
 def stop_timer(number: int) -> None:
+    """Stop the timer of systemd that watches over record *number*, if there is systemd."""
     if SYSTEMD.is_dir() and shutil.which("systemctl") is not None:
         _quietly(["systemctl", "stop", f"{_unit(number)}.timer"])
 

@@ -15,20 +15,20 @@ from ..ir.fields import Family
 from ..ir.packet import Backend
 from .boot_files import keep_for_boot, settings_of
 from .boot_texts import BootRules, boot_rules
-from .store import CONFIRMED, Half, Record, State, Store
+from .store import CONFIRMED, ApplyState, Half, Record, StateDirectory
 
-Place = tuple[Family, str]  # a table of a family
+TablePlace = tuple[Family, str]  # a table of a family
 _T = TypeVar("_T")
 
 
-def own_places(record: Record) -> list[Place]:
+def own_places(record: Record) -> list[TablePlace]:
     """The tables of which *record* says what they hold."""
     return [
         (family, table) for family, half in record.halves.items() for table in (*half.tables, *half.absent)
     ]
 
 
-def places(record: Record) -> dict[Place, int]:
+def places(record: Record) -> dict[TablePlace, int]:
     """By table that is in force with *record*: the number of the record that has it."""
     beside = {
         (family, table): number
@@ -38,7 +38,7 @@ def places(record: Record) -> dict[Place, int]:
     return beside | dict.fromkeys(own_places(record), record.number)
 
 
-def beside(base: Record | None, backend: str, own: Collection[Place]) -> dict[Family, dict[str, int]]:
+def beside(base: Record | None, backend: str, own: Collection[TablePlace]) -> dict[Family, dict[str, int]]:
     """What stays in force beside tables *own* when they are loaded over *base*; None: nothing was loaded.
 
     Of rules of another backend nothing is said: they are not what this one replaces.
@@ -50,7 +50,7 @@ def beside(base: Record | None, backend: str, own: Collection[Place]) -> dict[Fa
     return stays
 
 
-def restricted(record: Record, tables: Collection[Place]) -> Record:
+def restricted(record: Record, tables: Collection[TablePlace]) -> Record:
     """*record* with only those of its tables that *tables* has; the text of a source stays whole."""
     halves: dict[Family, Half] = {}
     for family, half in record.halves.items():
@@ -75,7 +75,7 @@ class InForce:
     record: Record
     parts: tuple[Record, ...]
 
-    def leave(self, *tables: Place) -> tuple[str, ...]:
+    def leave(self, *tables: TablePlace) -> tuple[str, ...]:
         """The patterns of foreign chains of all parts that have one of *tables*; none named: of all."""
         parts = (part for part in self.parts if not tables or not set(tables).isdisjoint(own_places(part)))
         return tuple(dict.fromkeys(pattern for part in parts for pattern in part.leave))
@@ -91,7 +91,7 @@ class InForce:
             absent=tuple(name for half in halves for name in half.absent),
         )
 
-    def only(self, tables: Collection[Place]) -> InForce:
+    def only(self, tables: Collection[TablePlace]) -> InForce:
         """The same of *tables* alone."""
         parts = (restricted(part, tables) for part in self.parts)
         return InForce(self.record, tuple(part for part in parts if part.halves))
@@ -101,7 +101,7 @@ def _joined(mappings: Iterable[Mapping[str, _T]]) -> dict[str, _T]:
     return {name: value for mapping in mappings for name, value in mapping.items()}
 
 
-def number_in_force(store: Store, state: State) -> int:
+def number_in_force(store: StateDirectory, state: ApplyState) -> int:
     """The rule set that waits, or else the one that was confirmed last; HitablesError if there is none."""
     number = state.waiting.number if state.waiting else state.confirmed
     if number:
@@ -115,10 +115,10 @@ def number_in_force(store: Store, state: State) -> int:
     )
 
 
-def in_force(store: Store, number: int) -> InForce:
+def in_force(store: StateDirectory, number: int) -> InForce:
     """What is in force with record *number*; HitablesError if a record with a table of it is not kept."""
     record = store.record(number)
-    by_number: dict[int, set[Place]] = {}
+    by_number: dict[int, set[TablePlace]] = {}
     for place, holder in places(record).items():
         by_number.setdefault(holder, set()).add(place)
     parts = []
@@ -143,7 +143,9 @@ def for_boot(force: InForce, with_source: bool) -> dict[Family, BootRules]:
     return rules
 
 
-def confirm_record(store: Store, state: State, number: int, given_up: Collection[Place] = ()) -> State:
+def confirm_record(
+    store: StateDirectory, state: ApplyState, number: int, given_up: Collection[TablePlace] = ()
+) -> ApplyState:
     """The state in which record *number* is confirmed; the next boot loads what is in force with it.
 
     *given_up*: tables that no boot loads any more.

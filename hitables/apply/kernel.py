@@ -22,8 +22,6 @@ from ..kernel.namespace import run
 from . import texts
 from .texts import Tables
 
-_TOOL = {Family.IPV4: "iptables", Family.IPV6: "ip6tables"}
-
 
 class Kernel:
     """The rules of one family.  *backend* None: that of the tool called iptables."""
@@ -31,10 +29,10 @@ class Kernel:
     def __init__(self, family: Family, backend: Backend | None = None, handles: Sequence[int] = ()) -> None:
         """*handles*: open files, such as a lock, that a tool holds while it loads rules."""
         self.family, self.handles = family, tuple(handles)
-        self.backend = backend or backend_of(f"{_TOOL[family]}-save")
-        self.tool = f"{_TOOL[family]}-{self.backend.value}"
+        self.backend = backend or backend_of(f"{family.tool}-save")
+        self.tool = f"{family.tool}-{self.backend.value}"
         if backend is None:
-            self.tool = _TOOL[family]  # hosts may have no other name of it
+            self.tool = family.tool  # hosts may have no other name of it
 
     @property
     def takes_lock(self) -> bool:

@@ -20,7 +20,7 @@ from . import flip_nft, steps
 from .counts import carry, keys_of, recognised, sums
 from .kernel import Kernel
 from .others import Merged, merge
-from .steps import TablePlan, differ
+from .steps import TablePlan
 from .texts import NO_COUNT, Chains, Count, Tables, TextChain, TextRule, empty, fresh_names
 
 _TRIES = 3  # when others change the rules meanwhile
@@ -39,7 +39,7 @@ class Wanted:
     known: Tables = field(default_factory=dict)
 
 
-class Change:
+class RuleSetChange:
     """The rules of one family on their way into the kernel.
 
     present  what the kernel held when it was read last, with keys
@@ -128,7 +128,7 @@ class Change:
         changed = tuple(
             chain
             for chain, content in target.items()
-            if chain not in plan.staged and (chain not in present or differ(present[chain], content))
+            if chain not in plan.staged and (chain not in present or present[chain].differs_from(content))
         )
         removed = tuple(
             chain
@@ -340,7 +340,7 @@ class Performed:
     lost: tuple[str, ...] = ()
 
 
-def perform(changes: Sequence[Change], staged: Callable[[], None] = lambda: None) -> Performed:
+def perform(changes: Sequence[RuleSetChange], staged: Callable[[], None] = lambda: None) -> Performed:
     """Make all *changes*.
 
     *staged* is called before the first visible commit, each time that the kernel was read for it.
@@ -370,7 +370,7 @@ def perform(changes: Sequence[Change], staged: Callable[[], None] = lambda: None
     return Performed(seconds, tuple(added), tuple(rule for rule in ever_added if rule not in added))
 
 
-def _flip(changes: Sequence[Change], staged: Callable[[], None]) -> float:
+def _flip(changes: Sequence[RuleSetChange], staged: Callable[[], None]) -> float:
     """Change the visible chains: in nf_tables in one commit if the kernel takes it, else table by table."""
     if all(change.kernel.backend is Backend.NFT for change in changes):
         until = time.monotonic() + _SECONDS_AT_ONCE
@@ -397,7 +397,7 @@ def _flip(changes: Sequence[Change], staged: Callable[[], None]) -> float:
     return seconds
 
 
-def _flip_at_once(changes: Sequence[Change], staged: Callable[[], None]) -> None:
+def _flip_at_once(changes: Sequence[RuleSetChange], staged: Callable[[], None]) -> None:
     expected = flip_nft.generation()
     for change in changes:
         change.flip_text()

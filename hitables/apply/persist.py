@@ -17,21 +17,21 @@ from ..ir.packet import Backend
 from ..kernel.namespace import run
 from ..nouns import counted
 from . import boot_unit
-from .boot_files import Written, forget_boot, keep_for_boot, set_settings, settings_of
-from .boot_script import Access
+from .boot_files import BootGeneration, forget_boot, keep_for_boot, set_settings, settings_of
+from .boot_script import SshAccess
 from .boot_texts import stays_empty
 from .guard import SYSTEMD
 from .in_force import for_boot, in_force
 from .kernel import Kernel
-from .lockout import ssh_connection
 from .neighbours import appenders, flushers
 from .others import own
-from .store import CONFIRMED, State, Store
+from .ssh_session import ssh_connection
+from .store import CONFIRMED, ApplyState, StateDirectory
 from .texts import Tables, TextChain
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class PersistRequest:
     """How to boot.
 
     access        whom the closed rules let in; None: as before, or ssh from anywhere
@@ -41,7 +41,7 @@ class Request:
     """
 
     folder: str
-    access: Access | None = None
+    access: SshAccess | None = None
     unit_folder: Path | None = boot_unit.UNIT_FOLDER
     plugin_folder: Path | None = None
     rules_folder: Path = boot_unit.RULES_FOLDER
@@ -53,7 +53,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class LadderStep:
     """A step of the ladder, tried in a scratch namespace: *answer* is "ok", "damaged" or "refused ..."."""
 
     family: Family
@@ -65,20 +65,20 @@ class Step:
 class Persisted:
     """What was written; *starter*: the unit or the plugin."""
 
-    written: Written
-    access: Access
+    written: BootGeneration
+    access: SshAccess
     starter: Path | None
-    steps: tuple[Step, ...]
+    steps: tuple[LadderStep, ...]
 
 
-def persist(request: Request, tell: Callable[[str], None]) -> Persisted:
+def persist(request: PersistRequest, tell: Callable[[str], None]) -> Persisted:
     """Write what the next boot loads, and what starts it; then try each step.
 
     HitablesError if nothing is confirmed, or if the compiled rules of a family cannot be loaded; then the
     files are written all the same, as a boot that ends with closed rules is better than an open host.
     """
     folder = Path(request.folder).resolve()
-    with Store.open(str(folder)) as store:
+    with StateDirectory.open(str(folder)) as store:
         state = store.state()
         if not state.confirmed:
             raise HitablesError(
@@ -87,7 +87,7 @@ def persist(request: Request, tell: Callable[[str], None]) -> Persisted:
         force = in_force(store, state.confirmed)
         record = force.record
         settings = settings_of(folder)
-        access = request.access or settings.access or Access(ssh_ports())
+        access = request.access or settings.access or SshAccess(ssh_ports())
         set_settings(folder, replace(settings, access=access))
         written = keep_for_boot(
             folder, Backend(record.backend), for_boot(force, with_source=True), _earlier(store, state)
@@ -104,12 +104,12 @@ def persist(request: Request, tell: Callable[[str], None]) -> Persisted:
     return Persisted(written, access, starter, steps)
 
 
-def remove(request: Request) -> list[Path]:
+def remove(request: PersistRequest) -> list[Path]:
     """Remove what `persist` has written, but for confirmed.rules; the unit and the plugin that are gone.
 
     The script goes last: a boot closes the host if it is called and missing.
     """
-    with Store.open(request.folder) as store:
+    with StateDirectory.open(request.folder) as store:
         gone = []
         if request.unit_folder is not None and (path := request.unit_folder / boot_unit.UNIT).exists():
             if request.unit_folder == boot_unit.UNIT_FOLDER:
@@ -153,7 +153,7 @@ def _ports_of(settings: str) -> list[int]:
     return [int(word) for word in words if word.isdecimal()]
 
 
-def _earlier(store: Store, state: State) -> dict[Family, Tables]:
+def _earlier(store: StateDirectory, state: ApplyState) -> dict[Family, Tables]:
     """For each family the last other rules that were confirmed, of the tables that are in force now."""
     earlier: dict[Family, Tables] = {}
     now = for_boot(in_force(store, state.confirmed), with_source=False)
@@ -168,7 +168,7 @@ def _earlier(store: Store, state: State) -> dict[Family, Tables]:
     return earlier
 
 
-def _write_starter(request: Request, folder: Path, access: Access) -> Path | None:
+def _write_starter(request: PersistRequest, folder: Path, access: SshAccess) -> Path | None:
     backends = settings_of(folder).backends
     if request.plugin_folder is not None:
         path = request.plugin_folder / boot_unit.PLUGIN
@@ -195,17 +195,17 @@ def _systemctl(verb: str) -> None:
     run(["systemctl", verb, boot_unit.UNIT])
 
 
-def _tried(folder: Path, tell: Callable[[str], None]) -> tuple[Step, ...]:
+def _tried(folder: Path, tell: Callable[[str], None]) -> tuple[LadderStep, ...]:
     try:
         printed = run(["/bin/sh", str(folder / "boot" / "load"), "--try"])
     except LiveError as error:
         tell(f"warning: the steps cannot be tried: {error}")
         return ()
     lines = [line.split(" ", 2) for line in printed.splitlines()]
-    return tuple(Step(Family(int(family)), name, answer) for family, name, answer in lines)
+    return tuple(LadderStep(Family(int(family)), name, answer) for family, name, answer in lines)
 
 
-def _check(steps: tuple[Step, ...]) -> None:
+def _check(steps: tuple[LadderStep, ...]) -> None:
     refused = [each for each in steps if each.answer != "ok" and each.name == "compiled"]
     if refused:
         lines = "".join(f"\n  IPv{int(each.family)}: {each.answer}" for each in refused)
@@ -215,7 +215,7 @@ def _check(steps: tuple[Step, ...]) -> None:
         )
 
 
-def _note_other_starts(request: Request, tell: Callable[[str], None]) -> None:
+def _note_other_starts(request: PersistRequest, tell: Callable[[str], None]) -> None:
     """Warn of rules that iptables-persistent loads."""
     kept = "its tables that these rules do not have stay loaded"
     effect = f"each start of netfilter-persistent loads it first, and then these rules in its place; {kept}"
@@ -233,10 +233,10 @@ def _note_other_starts(request: Request, tell: Callable[[str], None]) -> None:
 
 
 def _note_what_is_left(
-    written: Written,
+    written: BootGeneration,
     backends: Mapping[Family, Backend],
     leave: Sequence[str],
-    state: State,
+    state: ApplyState,
     tell: Callable[[str], None],
 ) -> None:
     """Say what the boot does not load."""

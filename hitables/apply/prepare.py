@@ -19,7 +19,7 @@ from ..compiler.pipeline import Output, compile_program
 from ..errors import HitablesError, LiveError
 from ..ir.foreign import is_foreign
 from ..ir.program import Program
-from ..kernel.checked_save import Reader
+from ..kernel.checked_save import KernelReader
 from ..kernel.load_save import ip_sets_named
 from ..kernel.namespace import Namespace
 from ..kernel.prerequisites import furnish, set_index
@@ -46,7 +46,7 @@ class Found:
 
 def find(kernel: Kernel, patterns: Sequence[str]) -> Found:
     """Read the kernel; Misread if the tools do not print its rules, but for those of foreign chains."""
-    reader = Reader(kernel.family, kernel.tool, lambda name: is_foreign(name, patterns), kernel.backend)
+    reader = KernelReader(kernel.family, kernel.tool, lambda name: is_foreign(name, patterns), kernel.backend)
     reading = reader.read(counters=True)
     tables = texts.parse(reading.text)
     program = (

@@ -15,9 +15,9 @@ from .counts import counted_as
 from .drift import holds
 from .in_force import InForce, beside, in_force, own_places
 from .kernel import Kernel
-from .load import Change
+from .load import RuleSetChange
 from .prepare import Found, Prepared
-from .store import FOUND, Half, Record, State, Store
+from .store import FOUND, ApplyState, Half, Record, StateDirectory
 from .texts import Tables
 
 
@@ -29,7 +29,7 @@ class Ready:
     found: Found
     prepared: Prepared
     known: Tables
-    change: Change
+    change: RuleSetChange
 
 
 def what_runs(ready: Sequence[Ready]) -> dict[Family, Half]:
@@ -62,7 +62,7 @@ def what_will_run(ready: Sequence[Ready]) -> dict[Family, Half]:
     }
 
 
-def differ(now: Half, was: Half, patterns: Sequence[str]) -> bool:
+def has_changed(now: Half, was: Half, patterns: Sequence[str]) -> bool:
     """Whether the kernel has other rules *now*.  A table that did not exist may have been created, empty."""
     tables = {table: was.tables.get(table) or texts.empty(table) for table in now.tables}
     return not was.tables.keys() <= now.tables.keys() or not holds(now.tables, Half(tables), patterns)
@@ -72,18 +72,18 @@ def differ(now: Half, was: Half, patterns: Sequence[str]) -> bool:
 class Recorder:
     """Adds the records of one apply; *patterns*: of its foreign chains."""
 
-    store: Store
+    store: StateDirectory
     backend: str
     patterns: tuple[str, ...]
 
     def add(
         self,
-        state: State,
+        state: ApplyState,
         halves: Mapping[Family, Half],
         status: str,
         before: int | None = None,
         options: str = "",
-    ) -> tuple[State, Record]:
+    ) -> tuple[ApplyState, Record]:
         """Add a record with the next number; *before*: the confirmed one, if it is not given."""
         base = self.store.record(state.confirmed) if state.confirmed else None
         number, before = state.last + 1, state.confirmed if before is None else before
@@ -91,7 +91,7 @@ class Recorder:
         record = replace(record, beside=beside(base, self.backend, own_places(record)))
         return self.store.add(state, record, status), record
 
-    def before(self, state: State, halves: Mapping[Family, Half]) -> tuple[State, int]:
+    def before(self, state: ApplyState, halves: Mapping[Family, Half]) -> tuple[ApplyState, int]:
         """The number of the record of *halves*, which run now; it is added unless they are what is confirmed.
 
         Then the records of what is confirmed get the counters of now.

@@ -12,16 +12,16 @@ from dataclasses import replace
 
 from ..errors import HitablesError
 from ..ir.fields import Family
-from .in_force import Place, confirm_record, in_force, places, restricted
-from .store import CONFIRMED, Record, State, Store
+from .in_force import TablePlace, confirm_record, in_force, places, restricted
+from .store import CONFIRMED, ApplyState, Record, StateDirectory
 
 
-def release(folder: str, tables: Sequence[str], family: Family | None = None) -> tuple[int, list[Place]]:
+def release(folder: str, tables: Sequence[str], family: Family | None = None) -> tuple[int, list[TablePlace]]:
     """Give up *tables* of *family*, or of all families; the number of the new record, and what was given up.
 
     HitablesError if rules wait, if a table is not in force, and if nothing else is.
     """
-    with Store.open(folder) as store:
+    with StateDirectory.open(folder) as store:
         state = store.state()
         if state.waiting:
             raise HitablesError(
@@ -39,7 +39,7 @@ def release(folder: str, tables: Sequence[str], family: Family | None = None) ->
     return record.number, given_up
 
 
-def _asked_for(current: Record, tables: Sequence[str], family: Family | None) -> list[Place]:
+def _asked_for(current: Record, tables: Sequence[str], family: Family | None) -> list[TablePlace]:
     held = sorted(places(current))
     wanted = [place for place in held if place[1] in tables and family in (None, place[0])]
     missing = [table for table in tables if all(place[1] != table for place in wanted)]
@@ -58,8 +58,8 @@ def _asked_for(current: Record, tables: Sequence[str], family: Family | None) ->
 
 
 def _without(
-    store: Store, state: State, current: Record, given_up: Collection[Place]
-) -> tuple[State, Record]:
+    store: StateDirectory, state: ApplyState, current: Record, given_up: Collection[TablePlace]
+) -> tuple[ApplyState, Record]:
     """The state with a record of all that is in force but *given_up*; and this record."""
     parts = [
         restricted(part, [place for place in places(part) if place not in given_up])
@@ -74,5 +74,5 @@ def _without(
     return store.add(state, record, CONFIRMED), record
 
 
-def _listed(held: Sequence[Place]) -> str:
+def _listed(held: Sequence[TablePlace]) -> str:
     return ", ".join(f"{table} of IPv{int(family)}" for family, table in held)

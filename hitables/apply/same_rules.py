@@ -10,7 +10,7 @@ from ..ir.program import Chain, Program
 from ..ir.rule import Role, Rule
 
 
-def meaning(rule: Rule) -> object:
+def rule_key(rule: Rule) -> object:
     """The same for all spellings of a rule, but for those of its comments."""
     plain = frozenset(
         (match.name, match.either, frozenset(match.tests) or match.key) for match in rule.matches
@@ -40,11 +40,11 @@ def _spelled(chain: Chain, present: Chain | None, patterns: Sequence[str]) -> Ch
     spellings: dict[object, list[Rule]] = {}
     for rule in present.rules:
         if rule.enters and is_foreign(rule.enters, patterns):
-            spellings.setdefault(meaning(rule), []).append(rule)
+            spellings.setdefault(rule_key(rule), []).append(rule)
     rules = []
     for rule in chain.rules:
         foreign = rule.enters and is_foreign(rule.enters, patterns)
-        same = spellings.get(meaning(rule)) if foreign else None
+        same = spellings.get(rule_key(rule)) if foreign else None
         if same:
             rule = same.pop(0)._replace(line=rule.line, counters=rule.counters, notes=rule.notes)
         rules.append(rule)

@@ -31,8 +31,7 @@ from .in_force import InForce, in_force, number_in_force
 from .kernel import Kernel
 from .others import merge
 from .prepare import Found, find
-from .steps import differ
-from .store import CONFIRMED, Half, Record, State, Store, boot_id
+from .store import CONFIRMED, ApplyState, Half, Record, StateDirectory, boot_id
 
 _SHOWN = 10
 
@@ -93,13 +92,13 @@ class Seen:
     """
 
     folder: Path
-    state: State
+    state: ApplyState
     force: InForce
     found: Mapping[Family, Found]
     others: tuple[str, ...]
 
 
-def look(store: Store, tell: Callable[[str], None] = lambda stage: None) -> Seen:
+def look(store: StateDirectory, tell: Callable[[str], None] = lambda stage: None) -> Seen:
     """Read the state directory and the kernel.
 
     HitablesError if nothing of this state directory is in force, or if the kernel cannot be read.
@@ -145,7 +144,7 @@ def compare(
     return result
 
 
-def _note_waiting(state: State, result: Status) -> None:
+def _note_waiting(state: ApplyState, result: Status) -> None:
     waiting = state.waiting
     if waiting is None:
         last = state.last_applied
@@ -210,7 +209,7 @@ def _programs_at_work(found: Found, half: Half, leave: Sequence[str]) -> list[st
         for table, recorded in half.tables.items():
             chains = found.tables.get(table, {})
             own = {name: chain for name, chain in chains.items() if is_foreign(name, PRESETS[program])}
-            if any(name not in recorded or differ(chain, recorded[name]) for name, chain in own.items()):
+            if any(name not in recorded or chain.differs_from(recorded[name]) for name, chain in own.items()):
                 programs.append(program)
                 break
     return programs
@@ -234,7 +233,7 @@ def _with_tables(program: Program, other: Program) -> Program:
     return replace(program, tables=tuple(table for table in program if table.name in names))
 
 
-def repair(store: Store) -> tuple[int, list[str]]:
+def repair(store: StateDirectory) -> tuple[int, list[str]]:
     """Load the confirmed rules again; their number, and notes for the user."""
     state = store.state()
     if state.waiting is not None:

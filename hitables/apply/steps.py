@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from ..ir.program import BUILT_IN
 from ..parse.lines import quote
 from .counts import returned_by_policy
-from .texts import NO_COUNT, Chains, Count, TextChain, fresh_names, head_line, renamed, rule_line
+from .texts import NO_COUNT, Chains, Count, fresh_names, head_line, renamed, rule_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +65,11 @@ def plan(
         target,
         names,
         tuple(name for name in target if name not in present),
-        tuple(name for name, chain in target.items() if name in present and differ(present[name], chain)),
+        tuple(
+            name for name, chain in target.items() if name in present and present[name].differs_from(chain)
+        ),
         tuple(name for name in present if name not in target and name not in left),
     )
-
-
-def differ(one: TextChain, other: TextChain) -> bool:
-    """Whether rules or policy differ."""
-    return one.policy != other.policy or one.bodies != other.bodies
 
 
 def _reusable(
@@ -164,7 +161,10 @@ def _heads(chains: Chains, table: str, policies: bool) -> str:
 
 
 def stage_text(plan: TablePlan, present: Chains, resets: bool) -> str:
-    """*resets*: whether the tools reset the counters of policies."""
+    """The text that loads the new chains, which no packet reaches yet; "" if there are none.
+
+    *resets*: whether the tools reset the counters of policies.
+    """
     if not plan.staged:
         return ""
     chains = {name: plan.target[name] for name in plan.staged}
@@ -181,6 +181,7 @@ def new_chains_text(table: str, chains: Chains, heads: str = "") -> str:
 
 
 def flip_text(plan: TablePlan, present: Chains, resets: bool) -> str:
+    """The text that gives all chains that change their new rules, in one commit; "" if none changes."""
     if not plan.changed:
         return ""
     counts = policy_counts(plan, present)
@@ -213,6 +214,7 @@ def policy_counts(plan: TablePlan, present: Chains) -> dict[str, Count]:
 
 
 def clean_text(table: str, removed: Iterable[str], present: Chains, resets: bool) -> str:
+    """The text that removes the chains *removed*, which no packet reaches any more; "" if there are none."""
     names = [quote(name) for name in removed]
     if not names:
         return ""

@@ -43,8 +43,8 @@ from .texts import Tables
 VERSION = 1
 KEPT = 20  # records of the past that are kept, besides the confirmed one and the one that waits
 _OPENED = 10  # times that a folder is opened while others replace it
-# How a record ended.
 _COUNTS = re.compile(r"^\[\d+:\d+\] | \[\d+:\d+\]$", re.MULTILINE)
+# What became of a record: it was found in the kernel, or loaded by an apply.
 FOUND, WAITING, CONFIRMED, ROLLED_BACK, ENDED = "found", "waiting", "confirmed", "rolled back", "ended"
 
 
@@ -108,8 +108,14 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """*status*: by record how it ended."""
+class ApplyState:
+    """What state.json holds: which records there are, and what became of them.
+
+    last       the number of the newest record; 0: there is none
+    confirmed  the number of the record that is confirmed; 0: none is
+    waiting    the rule set that waits for its confirmation
+    status     by number of a record: FOUND, WAITING, CONFIRMED, ROLLED_BACK or ENDED
+    """
 
     last: int = 0
     confirmed: int = 0
@@ -126,10 +132,11 @@ Copy = dict[str, str]  # texts of files of a state directory, by their names in 
 
 
 def boot_id() -> str:
+    """The kernel's name for the time since the machine was started."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
-class Store:
+class StateDirectory:
     """A state directory, held by this process until `close`."""
 
     def __init__(self, folder: Path, lock: int) -> None:
@@ -180,14 +187,14 @@ class Store:
         """Whether the folder has a state; the first apply writes it."""
         return is_there(self.folder / "state.json")
 
-    def state(self) -> State:
+    def state(self) -> ApplyState:
         if not self.is_there:
-            return State()
+            return ApplyState()
         path = self.folder / "state.json"
         data = self._json(path, "hitables-state")
         with self._damage(path):
             waiting = data["waiting"]
-            state = State(
+            state = ApplyState(
                 int(data["last"]),
                 int(data["confirmed"]),
                 waiting
@@ -228,7 +235,7 @@ class Store:
     def _mark(self, number: int) -> Path:
         return self._folder(number) / "waits"
 
-    def set_state(self, state: State) -> None:
+    def set_state(self, state: ApplyState) -> None:
         waiting = state.waiting
         data = {
             "format": "hitables-state",
@@ -249,7 +256,7 @@ class Store:
 
     # Records.
 
-    def add(self, state: State, record: Record, status: str) -> State:
+    def add(self, state: ApplyState, record: Record, status: str) -> ApplyState:
         """Write *record*; the state that lists it, which the caller has to set."""
         folder = self._folder(record.number)
         halves = {}
@@ -353,7 +360,7 @@ class Store:
             names = [each.parent.name for each in self.folder.glob("[0-9]*/record.json")]
         return sorted(int(name) for name in names if name.isdecimal())
 
-    def forget_old(self, state: State) -> State:
+    def forget_old(self, state: ApplyState) -> ApplyState:
         """Remove records of the past beyond `KEPT`."""
         needed = self._needed(state)
         past = [number for number in self.numbers() if number not in needed]
@@ -372,7 +379,7 @@ class Store:
             self.set_state(state)
         return state
 
-    def _needed(self, state: State) -> set[int]:
+    def _needed(self, state: ApplyState) -> set[int]:
         """The records with which *state* goes on, but for those with tables in force beside them."""
         needed = {state.confirmed, state.last}
         if state.waiting:
@@ -388,7 +395,7 @@ class Store:
         tables = self._json_of(number).get("beside", {}).values()
         return {holder for each in tables for holder in each.values()}
 
-    def copy(self, state: State) -> Copy:
+    def copy(self, state: ApplyState) -> Copy:
         """The files with which *state* goes on if the directory is removed."""
         needed = self._needed(state)
         needed |= {other for number in needed for other in self._beside(number)}

@@ -79,6 +79,10 @@ class TextChain:
     def bodies(self) -> list[str]:
         return [rule.body for rule in self.rules]
 
+    def differs_from(self, other: TextChain) -> bool:
+        """Whether the rules or the policies differ, but for counters."""
+        return self.policy != other.policy or self.bodies != other.bodies
+
 
 Chains = dict[str, TextChain]  # by name, in order
 Tables = dict[str, Chains]

@@ -13,7 +13,7 @@ from ..kernel.conntrack import Tuple, first_direction
 from ..kernel.netlink import Netfilter
 
 
-class Ends(NamedTuple):
+class ConnectionEnds(NamedTuple):
     """The two ends of a TCP connection."""
 
     client: str
@@ -26,7 +26,7 @@ class Ends(NamedTuple):
         return Family.IPV6 if ":" in self.client else Family.IPV4
 
 
-def as_sent(ends: Ends) -> Ends:
+def as_sent(ends: ConnectionEnds) -> ConnectionEnds:
     """The connection as its client has sent it, before nat; *ends* if the kernel knows of no translation.
 
     *ends*: as the socket of this host has it.
@@ -44,7 +44,7 @@ def as_sent(ends: Ends) -> Ends:
     if first is None:
         return ends
     address = ipaddress.IPv4Address if ends.family is Family.IPV4 else ipaddress.IPv6Address
-    return Ends(str(address(first.source)), first.sport, str(address(first.target)), first.dport)
+    return ConnectionEnds(str(address(first.source)), first.sport, str(address(first.target)), first.dport)
 
 
 # As the parser spells it: FIRST-LAST:PORTS, in IPv6 [FIRST-LAST]:PORTS; any part may be missing.
@@ -52,7 +52,7 @@ _TO = re.compile(r"--to-destination \[?([^\]\s]*?)\]?(?::(\d+)(?:-(\d+))?(?:/\d+
 _TO_PORTS = re.compile(r"--to-ports (\d+)(?:-(\d+))?")
 
 
-def may_lead_to(target: Target, sent: Ends, arrived: Ends) -> bool:
+def may_lead_to(target: Target, sent: ConnectionEnds, arrived: ConnectionEnds) -> bool:
     """Whether *target* may translate a connection that was *sent* to the server at which it has *arrived*.
 
     Of ranges, and of targets other than DNAT and REDIRECT, any choice is taken as possible.
@@ -67,7 +67,7 @@ def may_lead_to(target: Target, sent: Ends, arrived: Ends) -> bool:
     return ("-" in address or address == arrived.server) and _has_port(found, 2, sent, arrived)
 
 
-def _has_port(found: re.Match[str] | None, at: int, sent: Ends, arrived: Ends) -> bool:
+def _has_port(found: re.Match[str] | None, at: int, sent: ConnectionEnds, arrived: ConnectionEnds) -> bool:
     """Whether the ports from group *at* on have that of the server; none: it stays as it was sent."""
     if found is None or found[at] is None:
         return sent.server_port == arrived.server_port

@@ -17,7 +17,7 @@ from .kernel_answers import is_member, of_fresh_memory
 
 
 @dataclass(slots=True)
-class Written:
+class ChangedMemory:
     """The ipsets and the lists of recent addresses, by name, that rules on a packet's way have changed."""
 
     sets: set[str] = field(default_factory=set)
@@ -34,7 +34,7 @@ class Written:
 
 
 def unsure_answers(
-    walk: Walk, packet: Packet, family: Family, given: Set[str], written: Written
+    walk: Walk, packet: Packet, family: Family, given: Set[str], written: ChangedMemory
 ) -> dict[str, bool]:
     """By key of a match: how *walk* took it, though it may be otherwise.  Notes what the rules have written.
 

@@ -21,7 +21,7 @@ from ..ir.synproxy import taking
 from ..ir.tracked_walk import INVALID, UNTRACKED, run_tracked, states_written
 from ..syntax.values import number
 from .kernel_answers import answered
-from .unsure_answers import Written, assuming, unsure_answers
+from .unsure_answers import ChangedMemory, assuming, unsure_answers
 
 # Verdicts with which a packet goes on to where it was going.  SYNPROXY goes on by itself for who answers it.
 _PASSING = frozenset({"ACCEPT", "SNAT", "MASQUERADE", "SYNPROXY"})
@@ -54,7 +54,7 @@ class Way:
     marks: dict[str, int | None]
     local: Field | None = None
     is_tracked: bool = True
-    written: Written = field(default_factory=Written)
+    written: ChangedMemory = field(default_factory=ChangedMemory)
 
     def enter(self, program: Program, table: str, chain: str, backend: Backend) -> Passage | None:
         """The packet's way through one chain; None if the program lacks it, so that the packet passes."""

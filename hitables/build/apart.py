@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hitables.analyse.boxes import Boxes, Reorder
-from hitables.core.trees import EDGE, NODE, NodeKind, Step, TreeArrays, depths
+from hitables.core.trees import EDGE, NODE, EntryKind, NodeKind, TreeArrays, depths
 
 from .tree import Tree
 
@@ -222,7 +222,7 @@ class _Pieces:
         """Those of a leaf that calls *nodes*, and goes to the last."""
         count = len(nodes)
         node = np.array([(0, count, 0, 0, int(NodeKind.LEAF), 0, 0, 0)], NODE)
-        step = np.array([*[Step.CALL] * (count - 1), Step.GO], np.uint8)
+        step = np.array([*[EntryKind.CALL] * (count - 1), EntryKind.GO], np.uint8)
         return cls(node, np.empty(0, EDGE), np.full(count, -1, np.int32), step, np.array(nodes, np.uint32), 0)
 
     def telling(self, matched: int, half: int = 0, later: int = 0) -> _Pieces:
@@ -230,7 +230,7 @@ class _Pieces:
 
         Those of rules from *half* on, unless it is 0, go to node *later*.
         """
-        step, link = np.full_like(self.step, Step.MEET), np.full_like(self.link, matched)
+        step, link = np.full_like(self.step, EntryKind.MEET), np.full_like(self.link, matched)
         if half:
             link[self.entry >= half] = later
         return _Pieces(self.node, self.edge, self.entry, step, link, self.root, self.peak)
@@ -238,7 +238,7 @@ class _Pieces:
     def asking(self, node: int) -> _Pieces:
         """The tree in which *node* is asked before each rule."""
         entry, step, link = np.repeat(self.entry, 2), np.repeat(self.step, 2), np.repeat(self.link, 2)
-        step[::2], link[::2] = Step.ASK, node
+        step[::2], link[::2] = EntryKind.ASK, node
         nodes = self.node.copy()
         nodes["entry"] *= 2
         nodes["entries"] *= 2
@@ -254,7 +254,7 @@ class _Pieces:
         new = np.repeat(starts, counts) + within
         total = int(counts.sum() + is_leaf.sum())
         entry = np.full(total, -1, np.int32)
-        step = np.full(total, Step.GO, np.uint8)
+        step = np.full(total, EntryKind.GO, np.uint8)
         link = np.full(total, others, np.uint32)
         entry[new], step[new], link[new] = self.entry[old], self.step[old], self.link[old]
         node = self.node.copy()

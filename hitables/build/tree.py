@@ -24,9 +24,9 @@ import numpy.typing as npt
 
 from hitables.analyse.boxes import Axis, Boxes, Words
 from hitables.core import trees
-from hitables.core.trees import EDGE, NODE, NodeKind, Step
+from hitables.core.trees import EDGE, NODE, EntryKind, NodeKind
 
-__all__ = ["Edge", "Node", "NodeKind", "Step", "Tree", "unsplit"]
+__all__ = ["Edge", "EntryKind", "Node", "NodeKind", "Tree", "unsplit"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class Tree:
 
     def in_groups(self) -> bool:
         """Whether several trees, one per group, share the rules and call each other."""
-        return bool(np.isin(self.step, (Step.SEND, Step.ASK, Step.CALL, Step.MEET)).any())
+        return bool(np.isin(self.step, (EntryKind.SEND, EntryKind.ASK, EntryKind.CALL, EntryKind.MEET)).any())
 
     def printed_rules(self) -> int:
         """Rules that the tree prints as: its entries, and one per decision (n - 1 for CUTS of n edges)."""

@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
     from ..apply.in_force import InForce
     from ..apply.recording import Ready
-    from ..apply.run import Request
+    from ..apply.request import ApplyRequest
     from ..apply.status import Compared, Status
-    from ..apply.store import State
+    from ..apply.store import ApplyState
     from ..ir.fields import Family
-    from ..report.firewall import Difference
+    from ..report.firewall import FamilyDifference
 
 # Seconds for finding the changes.  To list all of 65,000 new rules takes many minutes, and 20 are shown.
 CHANGES_SECONDS = 10.0
@@ -139,11 +139,12 @@ def apply(
     something would change; 2: an error, after which the old rules are loaded, unless "standard output"
     alone failed.
     """
-    from ..apply import run
+    from ..apply.request import ApplyRequest, ApplyResult, Reporter
+    from ..apply.run import apply as apply_rules
     from ..compiler.options import Options
     from ..ir.packet import Backend
 
-    request = run.Request(
+    request = ApplyRequest(
         files=_files(file, file6, family_of(family)),
         folder=folder,
         backend=None if backend == "auto" else Backend(backend),
@@ -153,35 +154,35 @@ def apply(
     )
     began = time.monotonic()
     data = is_json(form, as_json)
-    differences: list[Difference] = []
+    differences: list[FamilyDifference] = []
     messages: list[str] = []
 
     def tell(message: str) -> None:
         messages.append(message)
         _tell(message)
 
-    def differ(ready: Sequence[Ready], loaded: InForce | None) -> None:
+    def show_changes(ready: Sequence[Ready], loaded: InForce | None) -> None:
         for each in ready:
             differences.append(_difference(request, each, loaded))
             if not data:
                 click.echo(differences[-1].text())
 
     with progress_bar() as progress:
-        result = run.apply(request, run.Report(progress, tell, differ))
+        result = apply_rules(request, Reporter(progress, tell, show_changes))
     if data:
         from ..report.firewall import apply_report
         from ..report.formats import FORMATS
 
         report = apply_report(result.value, differences, _state(folder), messages, time.monotonic() - began)
         click.echo(FORMATS["json"]([report]), nl=False)
-        if result is run.Result.WOULD_CHANGE:
+        if result is ApplyResult.WOULD_CHANGE:
             raise Differ
         return
-    if result is run.Result.NOTHING:
+    if result is ApplyResult.NOTHING:
         click.echo("nothing to do: the kernel holds these rules")
-    elif result is run.Result.WOULD_CHANGE:
+    elif result is ApplyResult.WOULD_CHANGE:
         raise Differ
-    elif result is run.Result.CONFIRMED:
+    elif result is ApplyResult.CONFIRMED:
         click.echo("confirmed")
     else:
         click.echo(
@@ -235,16 +236,16 @@ def _tell(message: str) -> None:
     click.echo(message, err=True)
 
 
-def _state(folder: str) -> State:
+def _state(folder: str) -> ApplyState:
     """The state as it is now, without the lock: the guard or another command may hold it."""
     from pathlib import Path
 
-    from ..apply.store import Store
+    from ..apply.store import StateDirectory
 
-    return Store(Path(folder), -1).state()
+    return StateDirectory(Path(folder), -1).state()
 
 
-def _difference(request: Request, ready: Ready, loaded: InForce | None) -> Difference:
+def _difference(request: ApplyRequest, ready: Ready, loaded: InForce | None) -> FamilyDifference:
     """Which packets the new rules treat otherwise, and what is loaded for it.
 
     If the kernel holds the rules of a record of *loaded*, those rules are compared, as their lines are known.
@@ -253,7 +254,7 @@ def _difference(request: Request, ready: Ready, loaded: InForce | None) -> Diffe
     from ..apply.others import own_rule_count
     from ..apply.status import with_others
     from ..ir.foreign import entered_by_foreign, hide, patterns_of
-    from ..report.firewall import Difference
+    from ..report.firewall import FamilyDifference
     from ..verify.diff import changes as changes_between
     from ..verify.question import Question
 
@@ -287,7 +288,7 @@ def _difference(request: Request, ready: Ready, loaded: InForce | None) -> Diffe
     new, changed, removed = (
         sum(len(getattr(plan, part)) for plan in plans) for part in ("staged", "changed", "removed")
     )
-    return Difference(
+    return FamilyDifference(
         kernel.family,
         kernel.backend,
         ready.prepared.file,
@@ -381,11 +382,11 @@ def history(folder: str, form: str, as_json: bool) -> None:
     These are the one that was confirmed last, and earlier ones with a family or tables that it does not have.
     """
     from ..apply.in_force import places
-    from ..apply.store import Store
+    from ..apply.store import StateDirectory
     from ..report.firewall import history_document, rules_of
     from ..report.formats import dump
 
-    with Store.open(folder) as store:
+    with StateDirectory.open(folder) as store:
         state = store.state()
         records = [store.record(number) for number in store.numbers()]
     if is_json(form, as_json):
@@ -420,19 +421,19 @@ def status(folder: str, repair: bool, timeout: float | None, form: str, as_json:
     holds the rules; 1: rules differ; 2: it is unknown, or the guard of an apply has ended.
     """
     from ..apply import status as check
-    from ..apply.store import Store
+    from ..apply.store import StateDirectory
 
     began = time.monotonic()
     data = is_json(form, as_json)
     with progress_bar() as progress:
-        with Store.open(folder) as store:
+        with StateDirectory.open(folder) as store:
             seen = check.look(store, progress)
         result = check.compare(seen, timeout, progress)
     if not data:
         _show_status(result)
     repaired = 0
     if repair and result.level is check.Level.DRIFT:
-        with Store.open(folder) as store:
+        with StateDirectory.open(folder) as store:
             repaired, notes = check.repair(store)
         for note in notes:
             _tell(note)

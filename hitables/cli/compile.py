@@ -79,7 +79,7 @@ class Outputs:
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class TrafficOptions:
     """Section Traffic: how often packets match each rule."""
 
     trace_file: str | None
@@ -309,7 +309,7 @@ def compile_command(
     from ..parse.iptables import Vocabulary
     from ..reader import read
 
-    outputs, weights = take(Outputs, options), take(Weights, options)
+    outputs, weights = take(Outputs, options), take(TrafficOptions, options)
     no_prove, timeout, max_memory = (options.pop(name) for name in ("no_prove", "timeout", "max_memory"))
     outputs.check(
         {"FILE": file, "--costs": costs_file, "--trace": weights.trace_file, "--pcap": weights.pcap_file}
@@ -473,12 +473,12 @@ def _show_summary(reports: Any) -> None:
     from ..report.columns import open_console, print_table
 
     short: dict[str, int] = {}
-    for each in reports:
-        if each.why.startswith("short") and not each.gone:
-            short[each.why] = short.get(each.why, 0) + 1
-    any_removed = any(each.gone for each in reports)
-    any_hot = any(each.hot for each in reports)
-    backends = sorted({backend for each in reports for backend in each.ns_after})
+    for report in reports:
+        if report.why.startswith("short") and not report.gone:
+            short[report.why] = short.get(report.why, 0) + 1
+    any_removed = any(report.gone for report in reports)
+    any_hot = any(report.hot for report in reports)
+    backends = sorted({backend for report in reports for backend in report.ns_after})
     numbers = [
         "rules",
         *(["removed"] if any_removed else []),
@@ -488,23 +488,23 @@ def _show_summary(reports: Any) -> None:
     ]
     columns = [("table", False), ("chain", False), *((name, True) for name in numbers), ("", False)]
     rows = [
-        _summary_row(each, any_removed, any_hot, backends)
-        for each in reports
-        if each.why not in short or each.gone
+        _summary_row(report, any_removed, any_hot, backends)
+        for report in reports
+        if report.why not in short or report.gone
     ]
     console = open_console(160, stderr=True)
     if rows:
         print_table(console, columns, rows, keys=2, title="chains, and the rules that packets read in each")
     for why, count in short.items():
         console.print(f"{counted(count, 'chain')} left unchanged: {why}")
-    for each in reports:
-        if each.returns:
+    for report in reports:
+        if report.returns:
             console.print(
-                f"table {each.table}, chain {each.chain}: {each.returns} RETURN rules are printed with the "
-                "policy as target: compile again after a change of the policy"
+                f"table {report.table}, chain {report.chain}: {report.returns} RETURN rules are printed with "
+                "the policy as target: compile again after a change of the policy"
             )
     if any_removed:
-        gone = sum(each.gone for each in reports)
+        gone = sum(report.gone for report in reports)
         console.print(
             f"{counted(gone, 'rule')} removed: no verdict depends on {'it' if gone == 1 else 'them'}"
         )

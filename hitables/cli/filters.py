@@ -110,7 +110,7 @@ def serve(
     from .. import interrupts
     from ..engine import Filters
     from ..files import read_text
-    from ..filters.capture import Capture
+    from ..filters.capture import InterfaceCapture
     from ..filters.service import FilterService
     from ..filters.text import Syntax, read_filters
     from ..line_server import over_socket
@@ -119,7 +119,7 @@ def serve(
     listed = read_filters(read_text(filters_file), syntax, filters_file) if filters_file else []
     number = _group(group)
     with Filters(algorithm, listed, layout=syntax.layout, room=room, limit=max_memory or 0) as filters:
-        capture = Capture(interface, syntax.family, syntax.layout) if interface else None
+        capture = InterfaceCapture(interface, syntax.family, syntax.layout) if interface else None
         service = FilterService(filters, syntax, capture)
         try:
             with interrupts.terminated():

@@ -97,9 +97,9 @@ def save(backend: str, family: str, counters: bool, output: str) -> None:
     without tables an empty table filter is printed.
     """
     from ..files import write_text
-    from ..kernel.checked_save import Reader, also_present
+    from ..kernel.checked_save import KernelReader, also_present
 
-    reader = Reader(family_of(family), tool_of(backend, family))
+    reader = KernelReader(family_of(family), tool_of(backend, family))
     warning = also_present(reader.family, reader.backend)
     if warning:
         click.echo(f"hitables: {warning}", err=True)

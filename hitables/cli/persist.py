@@ -72,16 +72,16 @@ def persist(
     the rules that were confirmed before, and rules that let in nothing but ssh.
     """
     from ..apply import persist as boot
-    from ..apply.boot_script import Access
+    from ..apply.boot_script import SshAccess
     from ..apply.boot_unit import PLUGIN_FOLDER, UNIT_FOLDER
 
     if plugin and unit_folder is not None:
         raise HitablesError("--netfilter-persistent writes no unit, so --unit-folder does not go with it")
     access = None
     if ports or sources:
-        access = Access(ports or boot.ssh_ports(), sources)
+        access = SshAccess(ports or boot.ssh_ports(), sources)
     plugins = Path(plugin_folder) if plugin_folder is not None else PLUGIN_FOLDER
-    request = boot.Request(
+    request = boot.PersistRequest(
         folder,
         access,
         None if plugin and not remove else Path(unit_folder) if unit_folder is not None else UNIT_FOLDER,

@@ -17,10 +17,10 @@ from ..ir.program import Program, check_names
 from ..ir.rule import FIRST_LOADED
 from ..parse.set_counters import reads_counters
 from .options import Options
-from .result import ChainReport, Compiled, Fault
+from .result import ChainReport, Compiled
 from .tables import TableCompiler
 
-__all__ = ["ChainReport", "Compiled", "Fault", "Options", "compile_rules"]
+__all__ = ["ChainReport", "Compiled", "Options", "compile_rules"]
 
 
 def compile_rules(

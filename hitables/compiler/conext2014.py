@@ -20,8 +20,8 @@ from ..analyse.callgraph import check_loops, graph, writes
 from ..analyse.levels import levels
 from ..analyse.rule_boxes import BoxReader, as_boxes, axis
 from ..build.grow import PAPER, grow
-from ..emit.chain_writer import Names
-from ..emit.conext2014 import Run, write_runs
+from ..emit.chain_writer import FreshNames
+from ..emit.conext2014 import ProtocolRun, write_runs
 from ..ir.choices import Malformed
 from ..ir.fields import TCP, UDP, Family, Field
 from ..ir.program import Chain, Program, Table, check_names
@@ -57,7 +57,7 @@ class _TableTransformer:
     def __init__(self, family: Family, table: Table, options: Options) -> None:
         self.family, self.table, self.options = family, table, options
         self.writes = writes(table)
-        self.names = Names([chain.name for chain in table.chains])
+        self.names = FreshNames([chain.name for chain in table.chains])
         self.nesting: dict[str, int] = {}
         self.origins: dict[str, str] = {}
         self.reports: dict[str, ChainReport] = {}
@@ -179,7 +179,7 @@ class _TableTransformer:
             memory=MEMORY,
         )
         self.built += time.process_time() - started
-        return _Piece(rules, numbers, Run(rules, tree, protocol))
+        return _Piece(rules, numbers, ProtocolRun(rules, tree, protocol))
 
     def axes(self, protocol: int | None) -> list[Axis]:
         """The axes of a tree for one protocol; for any (None), ports are tested where it is known."""
@@ -200,7 +200,7 @@ class _TableTransformer:
 class _Piece:
     """Consecutive rules, their indexes in the chain, and their run if they have a tree."""
 
-    def __init__(self, rules: list[Rule], numbers: list[int], run: Run | None = None) -> None:
+    def __init__(self, rules: list[Rule], numbers: list[int], run: ProtocolRun | None = None) -> None:
         self.rules, self.numbers, self.run = rules, numbers, run
         # The chain behind the run, that of the root unless it stands in line, and those of the tree.
         self.nesting = 1 + (run.protocol is not None) + run.tree.nesting() if run else 0

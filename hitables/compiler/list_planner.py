@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from ..analyse.mark_bits import head_that_writes
 from ..analyse.written import behind_rewrites
-from ..emit.chain_writer import Names
+from ..emit.chain_writer import FreshNames
 from ..emit.jumps import any_memory, write_segments
 from ..ir.arrangement import Arrangement, arranged
 from ..ir.choices import Malformed
@@ -24,10 +24,10 @@ from ..ir.foreign import appended
 from ..ir.program import Chain, Table
 from ..ir.rule import Kind, Rule
 from .options import Options
-from .plans import List, Plan
+from .plans import List, ListPlan
 from .policy_returns import by_policy
 from .rooms import Rooms
-from .runs import SHORT_BEHIND, Place, Run, rules_in_place, runs_of, too_short
+from .runs import SHORT_BEHIND, Run, RunPlace, rules_in_place, runs_of, too_short
 from .segments import MOST_CUTS, SegmentGrower
 
 # The share by which packets of the rules may cost more where kinds of rules are told apart.
@@ -70,12 +70,12 @@ class ListPlanner:
 
     def __init__(self, table: Table, family: Family, options: Options, rooms: Rooms) -> None:
         self.table, self.family, self.options, self.rooms = table, family, options, rooms
-        self.names = Names([chain.name for chain in table.chains])
+        self.names = FreshNames([chain.name for chain in table.chains])
         self.counting = CountingChains(table, family)
         self.grower = SegmentGrower(table, family, options)
         self._budgets: dict[tuple[str, int], list[int]] = {}
 
-    def plan(self, listed: List) -> Plan | str:
+    def plan(self, listed: List) -> ListPlan | str:
         """The cheapest plan of the list; or the reason why it is better left as it is.
 
         Its trees begin behind the `head`.  Where later rules repeat the last rule of the head, a plan in
@@ -116,7 +116,7 @@ class ListPlanner:
         """Of `head`: the rules up to the one that decides packets of established connections."""
         return established_head(listed.chain.rules) if self.options.traffic is None else 0
 
-    def plan_behind(self, listed: List, head: int, rewrites: Sequence[int] = ()) -> Plan | str:
+    def plan_behind(self, listed: List, head: int, rewrites: Sequence[int] = ()) -> ListPlan | str:
         """`plan`, of which *head* rules in front stay in the chain; *rewrites*: where it is cut, too."""
         options, chain = self.options, listed.chain
         memory = any_memory(chain.rules)
@@ -124,16 +124,18 @@ class ListPlanner:
         cuts = sorted({*listed.cuts, *rewrites})
         calls, is_open = options.before_jumps, self.is_open(chain)
         runs = runs_of(rules, options.leave, options.min_length, calls, cuts, head=head, is_open=is_open)
-        long = [run for run in runs if run.place is not Place.CHAIN and len(run.rules) >= options.min_length]
+        long = [
+            run for run in runs if run.place is not RunPlace.CHAIN and len(run.rules) >= options.min_length
+        ]
         if not long:
             return SHORT_BEHIND if head else too_short(rules, options.leave, calls, is_open=is_open)
         # A packet leaves a tree before another segment by a jump to that segment; from one that is called it
         # comes back, so that only the call nests.
-        rest = [run for run in long if run.place is Place.REST]
+        rest = [run for run in long if run.place is RunPlace.REST]
         joints = len(rest) - (bool(rest) and runs[-1] is rest[-1])
         jumps = memory and any(r.has_memory and r.target and r.target.kind is Kind.JUMP for r in chain.rules)
         room = self.rooms.of(chain.name, memory=memory, jumps=jumps)
-        nesting = {Place.CALLED: room - 1, Place.REST: (room - joints) // max(1, len(rest))}
+        nesting = {RunPlace.CALLED: room - 1, RunPlace.REST: (room - joints) // max(1, len(rest))}
         if all(nesting[run.place] < 1 for run in long):
             return "nested too deep already for a tree"
         names = self.names.count
@@ -165,12 +167,12 @@ class ListPlanner:
         self,
         listed: List,
         runs: Sequence[Run],
-        nesting: Mapping[Place, int],
+        nesting: Mapping[RunPlace, int],
         allowed: int,
         names: int,
         *,
         memory: bool,
-    ) -> Plan | str:
+    ) -> ListPlan | str:
         """`plan_behind`, for the list in *runs*, with at most so much *nesting*, so many rules *allowed*.
 
         *names*: the number of names used before.
@@ -188,8 +190,8 @@ class ListPlanner:
             written = write_segments(grown.segments, self.family, self.names)
             size = len(written.rules) + sum(len(each.rules) for each in written.chains)
             if size <= allowed:
-                fixed = len(runs[0].rules) if runs[0].place is Place.CHAIN else 0
-                return Plan(listed, grown, written, size, memory, self.names.count, fixed)
+                fixed = len(runs[0].rules) if runs[0].place is RunPlace.CHAIN else 0
+                return ListPlan(listed, grown, written, size, memory, self.names.count, fixed)
             budget -= max(size - allowed, budget * (2**attempt - 1) // 100)
         return f"a tree would need more than {self.options.max_expansion:g} times its rules"
 
@@ -197,7 +199,7 @@ class ListPlanner:
         """Whether another program appends its jumps to *chain*."""
         return bool(appended(self.table.name, chain, self.options.leave))
 
-    def in_parts(self, listed: List, best: Plan | None, names: int) -> Plan | None:
+    def in_parts(self, listed: List, best: ListPlan | None, names: int) -> ListPlan | None:
         """*best*, or the plan of the list in parts where that is cheaper."""
         is_good = best is not None and self.grower.trees.is_few(best.read, listed.chain.rules)
         if is_good and regrouped(listed.chain.rules, self.counting) is None:
@@ -217,7 +219,7 @@ class ListPlanner:
         may_cost = (1 + TOLD_SHARE) * best.cost[0]
         return plan if other.crossings and plan.read < best.read and plan.cost[0] < may_cost else best
 
-    def is_planned(self, best: Plan, listed: List, other: Arrangement) -> bool:
+    def is_planned(self, best: ListPlan, listed: List, other: Arrangement) -> bool:
         """Whether *best* has the list as *other* arranges it: its head, and one tree over the rest."""
         head, count = self.head(listed), len(listed.chain.rules)
         exact = self.options.malformed is Malformed.EXACT

@@ -40,7 +40,7 @@ from ..verify.question import ByRegions, Difference, Equal, Question, Undecided
 from ..version import __version__
 from .compile import compile_rules
 from .options import LEFT, PAPER_CHOICES, Options
-from .result import MIXED, ChainReport, Compiled, Fault, left_alone
+from .result import MIXED, ChainFault, ChainReport, Compiled, left_alone
 
 Weigh = Callable[[Program], Weights | None]  # the weights of a program's rules; None: all alike
 OnStage = Callable[[str], None]  # receives the name of each stage as it begins
@@ -67,7 +67,7 @@ class Output:
     reports: tuple[ChainReport, ...]
     before: Program
     weighed: str = ""
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[ChainFault, ...] = ()
     proved: bool = True
     by_regions: tuple[ByRegions, ...] = ()
     map_now: Callable[[], dict[str, Any]] = field(default=dict, repr=False, compare=False)
@@ -180,11 +180,7 @@ def compile_program(
     if weigh is not None:
         tell("weighing")
         options = replace(options, traffic=weigh(program))
-    if options.hot and options.traffic is None and scheme == "tree":
-        raise HitablesError(
-            f"{program.name}: hot rules are those of most packets, and there are no packets: give a trace or "
-            "a capture (--trace, --pcap), or save the rule set with its counters (iptables-save -c)"
-        )
+    _check_hot(program, options, scheme)
     tell("compiling")
     given = program
     original, lines = with_own_lines(given)
@@ -203,21 +199,18 @@ def compile_program(
     digests = Digests()
     while True:
         tell("printing")
-        shown = with_undeclared_kept(show(compiled.program, original, options.leave), kept=False)
-        if options.marked:
-            tables = {table for table, _ in compiled.changed()}
-            shown = with_markers(shown, original, tables, digests)
-        text = _header(options, scheme, prove, compiled) + write(shown)
+        shown = _shown(compiled, original, options, digests)
+        output_text = _header(options, scheme, prove, compiled) + write(shown)
         if not prove:
             break
         tell("proving")
-        mismatch = _mismatch(program, text, question, known, options.leave, compiled.changed())
+        mismatch = _mismatch(program, output_text, question, known, options.leave, compiled.changed())
         if isinstance(mismatch, Equal):
             by_regions = mismatch.by_regions
             break
         if deadline is not None:
             question = replace(question, timeout=max(1e-3, deadline - time.monotonic()))
-        fault = _fault(program, compiled, text, mismatch, question, options.leave)
+        fault = _fault(program, compiled, output_text, mismatch, question, options.leave)
         if fault is None:
             raise _not_equivalent(mismatch)
         without_hot, place = compiled.without_hot(fault), (fault.table, fault.chain)
@@ -229,7 +222,7 @@ def compile_program(
         else:
             compiled = without_hot or compiled.leaving(program, fault)
     return Output(
-        text,
+        output_text,
         with_true_lines(shown, lines),
         _reports(compiled.reports, original, options),
         given,
@@ -239,6 +232,22 @@ def compile_program(
         by_regions,
         lambda: _map(shown, compiled, original, lines, options, digests) | {"text": source_text},
     )
+
+
+def _check_hot(program: Program, options: Options, scheme: str) -> None:
+    if options.hot and options.traffic is None and scheme == "tree":
+        raise HitablesError(
+            f"{program.name}: hot rules are those of most packets, and there are no packets: give a trace or "
+            "a capture (--trace, --pcap), or save the rule set with its counters (iptables-save -c)"
+        )
+
+
+def _shown(compiled: Compiled, original: Program, options: Options, digests: Digests) -> Program:
+    """The compiled program as it is printed: with the foreign chains of *original*, and with markers."""
+    shown = with_undeclared_kept(show(compiled.program, original, options.leave), kept=False)
+    if not options.marked:
+        return shown
+    return with_markers(shown, original, {table for table, _ in compiled.changed()}, digests)
 
 
 def _map(
@@ -383,7 +392,7 @@ def _fault(
     mismatch: _Mismatch,
     question: Question,
     leave: tuple[str, ...],
-) -> Fault | None:
+) -> ChainFault | None:
     """The chain at fault; None when no chain that was changed can have caused *mismatch*."""
     if isinstance(mismatch, ParseError):
         suspects = _chains_in_line(compiled, text, mismatch.line)
@@ -396,7 +405,7 @@ def _fault(
         why = "its tree would treat a packet differently"
     first = None
     for table, chain in suspects:
-        fault = Fault(table, chain, why, _details(mismatch))
+        fault = ChainFault(table, chain, why, _details(mismatch))
         # If putting this chain back suffices, the other suspects keep their trees.
         candidate = compiled.leaving(program, fault).program
         if len(suspects) == 1 or _is_repaired(program, candidate, mismatch, question, leave):
@@ -405,7 +414,7 @@ def _fault(
     return first
 
 
-def _mixing(program: Program, compiled: Compiled, text: str, details: str) -> Fault | None:
+def _mixing(program: Program, compiled: Compiled, text: str, details: str) -> ChainFault | None:
     """A chain whose tree lets another rule of a shared memory be loaded first; None: all are as in *program*.
 
     Packets notice it in any chain that has rules of that memory, whether or not they come to the tree.
@@ -421,7 +430,7 @@ def _mixing(program: Program, compiled: Compiled, text: str, details: str) -> Fa
     for table, chain in compiled.changed() if moved else ():
         if moved.isdisjoint(map(named_memory, _matches(program.table(table)[chain]))):
             continue
-        fault = Fault(table, chain, MIXED, details)
+        fault = ChainFault(table, chain, MIXED, details)
         if not others(write(compiled.leaving(program, fault).program)):
             return fault
         first = first or fault

@@ -77,7 +77,7 @@ class List:
 
 
 @dataclass(slots=True)
-class Plan:
+class ListPlan:
     """The list *listed* with trees as it would be printed; *names*: the number of names used until then.
 
     fixed  rules that stay in front of everything
@@ -92,7 +92,7 @@ class Plan:
     fixed: int
     hot: HotRules | None = None
 
-    def with_hot(self, hot: HotRules) -> Plan:
+    def with_hot(self, hot: HotRules) -> ListPlan:
         rules = (*self.written.rules[: self.fixed], *hot.rules, *self.written.rules[self.fixed :])
         return replace(
             self, written=WrittenChains(rules, self.written.chains), size=self.size + len(hot.rules), hot=hot

@@ -52,7 +52,7 @@ MIXED = "its rules share a memory by name with others of other parameters, and t
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ChainFault:
     """A chain that is left as it was because of a fault in hitables.
 
     why     one line
@@ -79,13 +79,13 @@ class Compiled:
     origins: dict[tuple[str, str], str] = field(default_factory=dict)
     reports: tuple[ChainReport, ...] = ()
     gone: tuple[Gone, ...] = ()
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[ChainFault, ...] = ()
 
     def changed(self) -> list[tuple[str, str]]:
         """Table and name of each chain that has a tree, or lost rules."""
         return [(each.table, each.chain) for each in self.reports if not each.why or each.gone]
 
-    def without_hot(self, fault: Fault) -> Compiled | None:
+    def without_hot(self, fault: ChainFault) -> Compiled | None:
         """The same result without hot rules in the chain of *fault*; None when it has none."""
         place = fault.table, fault.chain
         report = next((each for each in self.reports if (each.table, each.chain) == place), None)
@@ -109,7 +109,7 @@ class Compiled:
             faults=(*self.faults, replace(fault, left="without hot rules")),
         )
 
-    def leaving(self, source: Program, fault: Fault) -> Compiled:
+    def leaving(self, source: Program, fault: ChainFault) -> Compiled:
         """The same result with the chain of *fault* as in *source*, without the chains made for it."""
         place = fault.table, fault.chain
         before = source.table(fault.table)[fault.chain]

@@ -105,31 +105,32 @@ class RunTrees:
         self.too_large = False
         priced = self.priced(run, boxes)
         boxes.prices = prices(priced, self.costs, self.backends)
-        each = self.in_each_backend(run, boxes)
+        backend_prices = self.in_each_backend(run, boxes)
         trees = [self.grow(variant, nesting, budget) for variant in (boxes, *_with_whole_names(boxes))]
         unsure = len(boxes.rule) <= FEW_BOXES or trees[0].printed_rules() > CROWDED * budget
         if Backend.NFT in self.backends and unsure:
             crowded = prices(priced, self.costs, self.backends, EVEN_WHEN_CROWDED)
             trees.append(self.grow(boxes.priced(crowded), nesting, budget))
-        found = means(boxes, trees, each)  # [tree, (rules read, ns in each backend), (before, after)]
-        best = int(found[:, 1:, 1].sum(axis=1).argmin())
-        if not self.is_few(found[best, 0, 1], run):
+        # [tree, (rules read, ns in each backend), (before, after)]
+        tree_means = means(boxes, trees, backend_prices)
+        best = int(tree_means[:, 1:, 1].sum(axis=1).argmin())
+        if not self.is_few(tree_means[best, 0, 1], run):
             more = []
             if Backend.NFT in self.backends and unsure and len(run) >= MANY_RULES:
                 even = prices(priced, self.costs, self.backends, EVEN_WHEN_MANY)
                 more.append(self.grow(boxes.priced(even), nesting, budget))
             by_box = self.of_boxes(boxes, nesting, budget)
-            if by_box and self.pays(boxes, trees[best], by_box[0], each):
+            if by_box and self.pays(boxes, trees[best], by_box[0], backend_prices):
                 more += by_box
             kinds = crossing()
             more += apart(boxes, kinds.by_kind(), nesting, budget, self.grow) if kinds else []
             if more:
-                found = np.concatenate([found, means(boxes, [trees[0], *more], each)[1:]])
+                tree_means = np.concatenate([tree_means, means(boxes, [trees[0], *more], backend_prices)[1:]])
                 tried = [best, *range(len(trees), len(trees) + len(more))]
                 trees += more
                 passing = [self.ns_passing(run, boxes, trees[at], calls) for at in tried]
-                best = tried[int((found[tried, 1:, 1].sum(axis=1) + passing).argmin())]
-        read, *costs = found[best]
+                best = tried[int((tree_means[tried, 1:, 1].sum(axis=1) + passing).argmin())]
+        read, *costs = tree_means[best]
         read[1] += calls
         no_gain = TOO_LARGE if self.too_large else "a tree would not read fewer rules"
         why = "" if read[1] < read[0] else no_gain
@@ -137,8 +138,8 @@ class RunTrees:
             if not why and after >= before:
                 why = f"a tree would not cost less: {after:.0f} ns in {backend.value}, the list {before:.0f}"
         if not why:
-            return trees[best], found[best].T, ""
-        return self.gated(run, boxes, nesting, calls) or (None, found[best].T, why)
+            return trees[best], tree_means[best].T, ""
+        return self.gated(run, boxes, nesting, calls) or (None, tree_means[best].T, why)
 
     def gated(
         self, run: Sequence[Rule], boxes: Boxes, nesting: int, calls: int

@@ -27,7 +27,7 @@ from ..ir.rule import Rule, leaves_chain
 SHORT_BEHIND = "few rules follow the one that decides packets of established connections"
 
 
-class Place(enum.Enum):
+class RunPlace(enum.Enum):
     """Where the rules of a run are read."""
 
     CHAIN = "in the chain, one by one"
@@ -40,7 +40,7 @@ class Run:
     """Consecutive rules of a chain."""
 
     rules: list[Rule]
-    place: Place
+    place: RunPlace
 
 
 def jumps_to_others(rules: Sequence[Rule], patterns: Sequence[str]) -> list[int]:
@@ -78,17 +78,17 @@ def runs_of(
     jumps = jumps_to_others(rules, patterns)
     in_place = 0 if calls else rules_in_place(rules, patterns)
     last_jump = len(rules) if is_open else jumps[-1] + 1 if jumps else 0
-    runs = [Run(list(rules[:head]), Place.CHAIN)] if head else []
+    runs = [Run(list(rules[:head]), RunPlace.CHAIN)] if head else []
     start = head
     for end in sorted(each for each in {in_place, last_jump, *cuts} if each > head):
         part = rules[start:end]
         if start >= last_jump and len(part) >= min_length and any(map(leaves_chain, part)):
-            runs += [Run(run, Place.REST) for run in _cut_at_memory(part)]
+            runs += [Run(run, RunPlace.REST) for run in _cut_at_memory(part)]
         else:
             own_jumps = [at - start for at in jumps if at >= start]
             _add_before(runs, part, own_jumps, min_length if start >= in_place else len(rules) + 1)
         start = end
-    return [*runs, *(Run(run, Place.REST) for run in _cut_at_memory(rules[start:]))]
+    return [*runs, *(Run(run, RunPlace.REST) for run in _cut_at_memory(rules[start:]))]
 
 
 def _add_before(runs: list[Run], rules: Sequence[Rule], jumps: Sequence[int], min_length: int) -> None:
@@ -97,21 +97,21 @@ def _add_before(runs: list[Run], rules: Sequence[Rule], jumps: Sequence[int], mi
 
     def flush() -> None:
         if waiting:
-            _add(runs, waiting, Place.CALLED if len(waiting) >= min_length else Place.CHAIN)
+            _add(runs, waiting, RunPlace.CALLED if len(waiting) >= min_length else RunPlace.CHAIN)
             waiting.clear()
 
     for at, rule in enumerate(rules):
         if at in jumps or leaves_chain(rule):
             flush()
-            _add(runs, [rule], Place.CHAIN)
+            _add(runs, [rule], RunPlace.CHAIN)
         else:
             waiting.append(rule)
     flush()
 
 
-def _add(runs: list[Run], rules: Sequence[Rule], place: Place) -> None:
+def _add(runs: list[Run], rules: Sequence[Rule], place: RunPlace) -> None:
     """Add *rules*; those that are read in the chain form one run with such rules before them."""
-    if place is Place.CHAIN and runs and runs[-1].place is Place.CHAIN:
+    if place is RunPlace.CHAIN and runs and runs[-1].place is RunPlace.CHAIN:
         runs[-1].rules.extend(rules)
     else:
         runs.append(Run(list(rules), place))

@@ -31,7 +31,7 @@ from ..ir.rule import Match, Rule, leaves_chain
 from .options import Options
 from .plans import Grown, List
 from .run_trees import GATED, RunTrees
-from .runs import Place, Run
+from .runs import Run, RunPlace
 
 Floats = npt.NDArray[np.float64]
 # The kinds of the rules of a list from one place to another, if they are to be told apart.
@@ -63,7 +63,7 @@ class SegmentGrower:
         self,
         listed: List,
         runs: Sequence[Run],
-        nesting: Mapping[Place, int],
+        nesting: Mapping[RunPlace, int],
         budget: int,
         crossing: CrossingBetween,
     ) -> Grown:
@@ -79,7 +79,7 @@ class SegmentGrower:
         spare = max(0, budget - len(weights))
         first = called = 0
         for at, (run, place) in enumerate((each.rules, each.place) for each in runs):
-            is_called, is_last = place is Place.CALLED, at + 1 == len(runs)
+            is_called, is_last = place is RunPlace.CALLED, at + 1 == len(runs)
             room = nesting.get(place, 0)
             here = slice(first, first + len(run))
             first += len(run)

@@ -31,8 +31,8 @@ from .hot import HotSearch
 from .hot_costs import HotCosts
 from .list_planner import ListPlanner
 from .options import NESTING, NOT_ASKED, Options
-from .plans import List, Plan
-from .result import ChainReport, Fault, left_alone
+from .plans import List, ListPlan
+from .result import ChainFault, ChainReport, left_alone
 from .rooms import Rooms, nesting_kept
 from .runs import jumps_to_others
 
@@ -69,7 +69,7 @@ class TableCompiler:
         self.program, self.family = program, program.family
         self.table, self.options, self.tell = table, options, tell
         self.spare = spare
-        self.faults: list[Fault] = []
+        self.faults: list[ChainFault] = []
         self.graph = graph(table)
         self.rooms = rooms or self.rooms_kept()
         self.planner = ListPlanner(table, self.family, options, self.rooms)
@@ -147,7 +147,7 @@ class TableCompiler:
             self.rooms.take(chain.name, 0)
             message = traceback.format_exception_only(error)[-1].strip()
             where = traceback.extract_tb(error.__traceback__)[-1]
-            fault = Fault(
+            fault = ChainFault(
                 self.table.name,
                 chain.name,
                 f"compiling it broke off ({message})",
@@ -249,7 +249,7 @@ class TableCompiler:
         else "".
         """
         options, spent_before, names = self.options, self.trees.spent, self.names.count
-        best: Plan | None = None
+        best: ListPlan | None = None
         why = ""
         head = self.planner.head(lists[0])
         for each in lists:
@@ -301,14 +301,14 @@ class TableCompiler:
         )
         return ""
 
-    def with_hot(self, chain: Chain, plan: Plan, traffic: Weights, names: int) -> Plan:
+    def with_hot(self, chain: Chain, plan: ListPlan, traffic: Weights, names: int) -> ListPlan:
         """*plan* with the hot rules that pay, grown for the packets that they leave where that is cheaper."""
         place = self.table.name, chain.name
         count_of = dict(zip(map(id, chain.rules), traffic.counts.get(place, ()), strict=False))
         counts = [count_of.get(id(rule), 0.0) for rule in plan.listed.chain.rules]
         search = HotSearch(traffic.packets.get(place), counts, self.options, self.trees.each_backend)
 
-        def best(plan: Plan) -> Plan:
+        def best(plan: ListPlan) -> ListPlan:
             of_table = self.grower.costs, self.grower.backends, self.family
             costs = HotCosts(self.table, chain.name, plan.written, plan.fixed, *of_table)
             hot = search.best(plan.grown.segments, costs)

@@ -47,7 +47,7 @@ class Words(enum.IntEnum):
         return {Words.PLACES: 4, Words.IPV4: 5}.get(self, 11)
 
 
-class Status(enum.IntEnum):
+class CaptureStatus(enum.IntEnum):
     """What reading met; the comments in include/capture.h say what `Counts.fault` is then."""
 
     OK = lib.CAPTURE_OK
@@ -99,16 +99,16 @@ class CaptureReader:
         self._used = ffi.new("size_t *")
         self._count = ffi.new("uint32_t *")
 
-    def read(self, data: Any, size: int) -> tuple[Status, int, int]:
+    def read(self, data: Any, size: int) -> tuple[CaptureStatus, int, int]:
         """Read the records in the first *size* bytes of *data*: the status, bytes consumed, packets."""
         status = lib.capture_read(
             self._capture, pointer("uint8_t", data), size, self._used,
             pointer("uint32_t", self.headers), pointer("int64_t", self.times),
             pointer("uint32_t", self.lengths), len(self.times), self._count,
         )  # fmt: skip
-        if status == Status.NO_MEMORY:
+        if status == CaptureStatus.NO_MEMORY:
             raise MemoryError("no memory is left for reading a capture")
-        return Status(status), int(self._used[0]), int(self._count[0])
+        return CaptureStatus(status), int(self._used[0]), int(self._count[0])
 
     @property
     def counts(self) -> Counts:

@@ -129,7 +129,7 @@ def registered_algorithms() -> Iterator[Algorithm]:
         )
 
 
-class Plan:
+class EnginePlan:
     """A composition for the engine.  It must outlive what is built by it, also for builds in the background.
 
     c_plan  the struct vfdb_plan *
@@ -191,7 +191,7 @@ class Classifier:
         limit: int,
     ) -> None:
         self._name = name
-        self.plan = plan = Plan(composition)
+        self.plan = plan = EnginePlan(composition)
         rules = ffi.new("struct vfdb_rules *")
         widths = ffi.new("uint8_t[]", list(bits))
         rules.dims, rules.count, rules.bits = len(bits), len(priority), widths

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ._engine import ffi, lib
 from .arrays import pointer
-from .classifiers import Composition, Plan, U32Array
+from .classifiers import Composition, EnginePlan, U32Array
 from .records import as_values
 from .status import FILTERS, check
 
@@ -47,7 +47,7 @@ class Filters:
         limit: int,
     ) -> None:
         self._name, self.dims = name, len(bits)
-        self._plan = plan = Plan(composition)
+        self._plan = plan = EnginePlan(composition)
         rules = ffi.new("struct vfdb_rules *")
         widths = ffi.new("uint8_t[]", list(bits))
         rules.dims, rules.count, rules.bits = len(bits), len(priority), widths

@@ -29,7 +29,7 @@ OPEN_FACT, OPEN_OUTCOME = int(lib.INTERP_OPEN_FACT), int(lib.INTERP_OPEN_OUTCOME
 EVERY_OUTCOME = 0xFFFFFFFF  # as an epoch: all evaluations of a key
 
 
-class Op(enum.IntEnum):
+class InterpOp(enum.IntEnum):
     """Instructions; enum interp_op lists the words that follow each."""
 
     RANGE = lib.INTERP_RANGE

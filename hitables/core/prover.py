@@ -32,7 +32,7 @@ NONE = 0xFFFFFFFF  # in place of the number of a rule or a chain
 FEW, QUICK = 500, 0.01
 
 
-class Op(enum.IntEnum):
+class ProveOp(enum.IntEnum):
     """The steps of a match (enum prove_op)."""
 
     TEST = lib.PROVE_TEST
@@ -46,7 +46,7 @@ class Op(enum.IntEnum):
     NEVER = lib.PROVE_NEVER
 
 
-class Action(enum.IntEnum):
+class ProveAction(enum.IntEnum):
     """What a rule does with the packets that it matches (enum prove_action)."""
 
     VERDICT = lib.PROVE_VERDICT
@@ -57,7 +57,7 @@ class Action(enum.IntEnum):
     RETURN = lib.PROVE_RETURN
 
 
-class Status(enum.IntEnum):
+class ProveStatus(enum.IntEnum):
     """How a call ended (enum prove_status)."""
 
     EQUAL = lib.PROVE_EQUAL
@@ -157,7 +157,7 @@ class Order:
     listed: U32s
 
 
-class Run(NamedTuple):
+class PairRun(NamedTuple):
     """A pair of chains, for packets in *sets*, which lie in the class that was entered.
 
     chains, ends  of the first and of the second program: the chain, the verdict at its end
@@ -233,21 +233,23 @@ class Prover:
             raise MemoryError(f"table {table}")
         self._handle = ffi.gc(handle, lib.prover_free)
 
-    def enter(self, words: ClassWords, sets: array[int]) -> Status:
+    def enter(self, words: ClassWords, sets: array[int]) -> ProveStatus:
         """Read the rules as the packets of a class in *sets* do, until the next call."""
         packets = ffi.new("struct prove_class *", words._asdict())
-        return Status(lib.prover_enter(self._handle, packets, *sized("uint32_t", sets)))
+        return ProveStatus(lib.prover_enter(self._handle, packets, *sized("uint32_t", sets)))
 
-    def run(self, run: Run, *, strict: bool = False, short: bool = False) -> Status:
+    def run(self, run: PairRun, *, strict: bool = False, short: bool = False) -> ProveStatus:
         """Compare two chains.  An interrupt stops a run, unless it is *short* (`threads.stoppable`)."""
         if not short and self._rules <= FEW:  # most runs of few rules end before a thread would begin
             quick = min(run.seconds or QUICK, QUICK)
             status = self.run(run._replace(seconds=quick), strict=strict, short=True)
-            if status != Status.NO_TIME:
+            if status != ProveStatus.NO_TIME:
                 return status
         limits = run.seconds, run.processor, strict, run.limit
         arguments = (*run.chains, *run.ends, *sized("uint32_t", run.sets), *limits)
-        return Status(stoppable(lambda: lib.prover_run(self._handle, *arguments), self.stop, short=short))
+        return ProveStatus(
+            stoppable(lambda: lib.prover_run(self._handle, *arguments), self.stop, short=short)
+        )
 
     def stop(self) -> None:
         """From any thread: end the run that is under way, and each later one, as STOPPED."""
@@ -279,14 +281,16 @@ class Prover:
         """End each run as TOO_DEEP that cuts lists of more than *items* items, all together; 0: no bound."""
         lib.prover_bound_items(self._handle, items)
 
-    def is_ordered(self, order: Order) -> Status:
+    def is_ordered(self, order: Order) -> ProveStatus:
         """EQUAL when the list in this order decides as the list does (after a run that was EQUAL)."""
         counts = {
             "groups": len(order.group_start) - 1, "rules": len(order.place),
             "proved_chains": len(order.proved),
         }  # fmt: skip
         pointers = _pointers(order)
-        return Status(lib.prover_ordered(self._handle, ffi.new("struct order *", {**counts, **pointers})))
+        return ProveStatus(
+            lib.prover_ordered(self._handle, ffi.new("struct order *", {**counts, **pointers}))
+        )
 
     def reading(self) -> bytes:
         """How the class that was entered reads each match: equal bytes, equal reading."""
@@ -306,16 +310,16 @@ class Prover:
         """From the next class on, chains of one name count as equal unless an alteration names them."""
         lib.prover_same(self._handle)
 
-    def alter(self, rules: tuple[int, int], alteration: Alteration, touched: array[int]) -> Status:
+    def alter(self, rules: tuple[int, int], alteration: Alteration, touched: array[int]) -> ProveStatus:
         """Alter a rule, in both programs, for the runs that follow; *touched*: the chains that reach it."""
-        return Status(lib.prover_alter(self._handle, *rules, alteration, *sized("uint32_t", touched)))
+        return ProveStatus(lib.prover_alter(self._handle, *rules, alteration, *sized("uint32_t", touched)))
 
-    def behind(self, returns: int, chains: array[int]) -> Status:
+    def behind(self, returns: int, chains: array[int]) -> ProveStatus:
         """For the runs that follow: what leaves a list by the verdict *returns* goes on in these chains.
 
         chain, verdict at its end, ...; not while a rule is marked.
         """
-        return Status(lib.prover_behind(self._handle, returns, *sized("uint32_t", chains)))
+        return ProveStatus(lib.prover_behind(self._handle, returns, *sized("uint32_t", chains)))
 
     def restore(self) -> None:
         """Undo the alterations that are not for good."""

@@ -60,8 +60,8 @@ class Reorder(enum.IntFlag):
     LATE = lib.TREE_LATE  # it may be in the last group of a tree, where a packet meets it once
 
 
-class Step(enum.IntEnum):
-    """What an entry of a node does with its rule; all but RULE and ACT lead to a node."""
+class EntryKind(enum.IntEnum):
+    """What an entry of a node does with its rule (enum tree_step); all but RULE and ACT lead to a node."""
 
     RULE = lib.TREE_RULE  # the rule
     SEND = lib.TREE_SEND  # packets that the rule matches go to the node
@@ -106,7 +106,7 @@ class AxisInput(NamedTuple):
 
 
 class TreeArrays(NamedTuple):
-    """A tree: arrays of NODE and EDGE; of each entry its rule, its `Step` and the node that it leads to.
+    """A tree: arrays of NODE and EDGE; of each entry its rule, its `EntryKind` and the node that it leads to.
 
     peak  bytes that building it took
     """

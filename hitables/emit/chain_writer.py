@@ -14,7 +14,7 @@ from ..ir.program import Chain
 from ..ir.rule import Kind, Rule, Target
 
 
-class Names:
+class FreshNames:
     """Names for the new chains of one table: short, numbered, and different from the user's."""
 
     def __init__(self, taken: Sequence[str]) -> None:
@@ -61,7 +61,7 @@ class OpenChain:
 class ChainWriter:
     """Opens new chains, and copies rules for them."""
 
-    def __init__(self, family: Family, names: Names) -> None:
+    def __init__(self, family: Family, names: FreshNames) -> None:
         self.family, self.names = family, names
         self.opened: list[OpenChain] = []
         self.printed: set[int] = set()

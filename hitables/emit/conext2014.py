@@ -20,12 +20,12 @@ from ..analyse.boxes import Axis
 from ..build.tree import NodeKind, Tree
 from ..ir.fields import Family, Field
 from ..ir.rule import Ends, Kind, Match, Rule, Target
-from .chain_writer import ChainWriter, Names, OpenChain, WrittenChains, goto
+from .chain_writer import ChainWriter, FreshNames, OpenChain, WrittenChains, goto
 from .tree_tests import matches, test_words
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ProtocolRun:
     """Consecutive rules with a tree over them: of one *protocol*, or of any (None)."""
 
     rules: Sequence[Rule]
@@ -57,7 +57,7 @@ class _Search:
 
 
 def write_runs(
-    pieces: Sequence[Run | Sequence[Rule]], policy: str | None, family: Family, names: Names
+    pieces: Sequence[ProtocolRun | Sequence[Rule]], policy: str | None, family: Family, names: FreshNames
 ) -> WrittenChains:
     """Write a chain of *pieces*, in order: runs as trees, other rules one by one.
 
@@ -67,13 +67,15 @@ def write_runs(
 
 
 class _RunWriter(ChainWriter):
-    def write_pieces(self, pieces: Sequence[Run | Sequence[Rule]], policy: str | None) -> WrittenChains:
+    def write_pieces(
+        self, pieces: Sequence[ProtocolRun | Sequence[Rule]], policy: str | None
+    ) -> WrittenChains:
         here: OpenChain | None = self.open()
         assert here is not None
         first = (_go((), here),)
         for at, piece in enumerate(pieces):
             assert here is not None, "a piece follows the last piece"
-            if not isinstance(piece, Run):
+            if not isinstance(piece, ProtocolRun):
                 here.rules += [self.copy(rule) for rule in piece]
                 continue
             root = here if piece.protocol is None else self.open()
@@ -88,7 +90,7 @@ class _RunWriter(ChainWriter):
             here.rules.append(Rule((), Target(policy, Kind.VERDICT, policy, ends=Ends.SURELY)))
         return self.written(first)
 
-    def write(self, run: Run, root: OpenChain, after: OpenChain | None) -> None:
+    def write(self, run: ProtocolRun, root: OpenChain, after: OpenChain | None) -> None:
         tree = run.tree
         node, entry, to = tree.node.tolist(), tree.entry.tolist(), tree.edge["to"].tolist()
         todo = [(tree.root, root, run.protocol)]

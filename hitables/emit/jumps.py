@@ -18,17 +18,18 @@ from operator import attrgetter
 import numpy as np
 
 from ..analyse.boxes import Reorder
-from ..build.tree import NodeKind, Step, Tree
+from ..build.tree import EntryKind, NodeKind, Tree
 from ..ir.fields import Family, Field
 from ..ir.rule import Kind, Match, Role, Rule, Target
-from .chain_writer import ChainWriter, Names, OpenChain, WrittenChains, jump
+from .chain_writer import ChainWriter, FreshNames, OpenChain, WrittenChains, jump
 from .leaf_matches import Forms, Known, without
 from .tree_tests import guard, matches, test_words
 
 _PORTS = (Field.SPORT, Field.DPORT)
 # Used so often that the look-up of the attribute counts.
-_RULE, _ACT, _GO, _CALL, _SEND, _ASK, _MEET = (
-    int(step) for step in (Step.RULE, Step.ACT, Step.GO, Step.CALL, Step.SEND, Step.ASK, Step.MEET)
+_RULE, _ACT, _GO = int(EntryKind.RULE), int(EntryKind.ACT), int(EntryKind.GO)
+_CALL, _SEND, _ASK, _MEET = (
+    int(kind) for kind in (EntryKind.CALL, EntryKind.SEND, EntryKind.ASK, EntryKind.MEET)
 )
 _ONCE, _LEAF, _PROTO, _SPLITTABLE = Role.ONCE, int(NodeKind.LEAF), Field.PROTO, int(Reorder.SPLITTABLE)
 _LEADING = (_SEND, _ASK, _CALL, _GO, _MEET)
@@ -149,7 +150,7 @@ class _Tree:
         self.todo: list[tuple[int, _PendingChain]] = []
         # By rule and number of its first matches: their order, and those that tests of the tree may decide.
         self.ordered: dict[tuple[int, int], tuple[tuple[Match, ...], Decidable]] = {}
-        printed = self.tree.entry[(self.tree.step == Step.RULE) | (self.tree.step == Step.ACT)]
+        printed = self.tree.entry[(self.tree.step == EntryKind.RULE) | (self.tree.step == EntryKind.ACT)]
         copies = np.bincount(printed, minlength=len(segment.rules))
         self.tests: dict[tuple[object, ...], tuple[Match, ...]] = {}
         self.stand_ins: dict[int, Rule] = {}
@@ -253,7 +254,7 @@ class _Tree:
         return stand_in(rule, chain.name)
 
     def entry(self, step: int, number: int, link: int, known: Known, guarded: frozenset[int]) -> Rule:
-        """The rule that an entry is printed as (build.tree.Step)."""
+        """The rule that an entry is printed as (EntryKind)."""
         rule = self.segment.rules[number]
         if step == _RULE:
             stand_in = self.stand_ins.get(number)
@@ -400,6 +401,6 @@ def _hull(one: tuple[int, int] | None, two: tuple[int, int] | None) -> tuple[int
     return min(one[0], two[0]), max(one[1], two[1])
 
 
-def write_segments(segments: Sequence[Segment], family: Family, names: Names) -> WrittenChains:
+def write_segments(segments: Sequence[Segment], family: Family, names: FreshNames) -> WrittenChains:
     """Write *segments*, one after the other, as the rules of one chain and the new chains that they need."""
     return _SegmentWriter(family, names).write_segments(segments)

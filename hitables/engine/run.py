@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ..parse.classbench import Filter
+    from ..parse.classbench import ClassbenchFilter
     from ..parse.trace import Trace
     from . import AlgorithmSpec
 
@@ -66,7 +66,7 @@ class Classified:
 
 def classify(
     algorithm: AlgorithmSpec,
-    filters: Filter,
+    filters: ClassbenchFilter,
     packets: Trace,
     *,
     check: bool = False,

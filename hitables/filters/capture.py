@@ -29,7 +29,7 @@ _EXTENSIONS = (0, 43, _FRAGMENT, _AUTHENTICATION, 60, 135)
 Header = tuple[int, int, int, int, int, int]
 
 
-class Capture:
+class InterfaceCapture:
     """A packet socket on *interface*, for packets of one family.
 
     malformed  packets that end before a field does, which are not classified

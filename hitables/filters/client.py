@@ -13,7 +13,7 @@ from typing import Self
 
 from ..engine import Action, Event, Filter
 from ..errors import DatabaseError, FileError, InvalidOption
-from .text import Place, Syntax, words_of
+from .text import LinePlace, Syntax, words_of
 
 # Commands that are sent before their answers are read: they fit into the buffer of a socket, so that neither
 # side waits for the other.
@@ -128,7 +128,7 @@ class Client:
         found = {}
         for line in self.command("list")[:-1]:
             words = words_of(line)
-            found[self.syntax.filter(words[2:], Place(line))] = int(words[1].text)
+            found[self.syntax.filter(words[2:], LinePlace(line))] = int(words[1].text)
         return found
 
     def classify(self, header: Sequence[int]) -> tuple[bool, int | None]:
@@ -182,7 +182,7 @@ class Client:
             line = raw.decode("utf-8", "surrogateescape")
             kind, _, rest = line.partition(" ")
             if kind == "event":
-                self._events.append(self.syntax.event(words_of(rest), Place(rest)))
+                self._events.append(self.syntax.event(words_of(rest), LinePlace(rest)))
             elif kind == "lost":
                 self.lost += int(rest)
             else:

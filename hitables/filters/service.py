@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Sequence
 from ..engine import Filters, Monitor
 from ..errors import HitablesError, ParseError
 from ..line_server import Connection, Reply
-from .capture import Capture
-from .text import Place, Syntax, Word, near, words_of
+from .capture import InterfaceCapture
+from .text import LinePlace, Syntax, Word, near, words_of
 
 # Events that a client gets before others have their turn.
 EVENTS = 256
@@ -35,14 +35,14 @@ class _Listener:
 class FilterService:
     """Filters, answered for to the clients of a socket; with a capture, they decide on its packets."""
 
-    def __init__(self, filters: Filters, syntax: Syntax, capture: Capture | None = None) -> None:
+    def __init__(self, filters: Filters, syntax: Syntax, capture: InterfaceCapture | None = None) -> None:
         self.filters, self.syntax, self.capture = filters, syntax, capture
         self.events = select.epoll()
         self.listeners: dict[object, _Listener] = {}  # by client
         self.by_descriptor: dict[int, _Listener] = {}
         if capture is not None:
             self.events.register(capture.fileno(), select.EPOLLIN)
-        self.commands: dict[str, Callable[[Sequence[Word], Place, Connection], str]] = {
+        self.commands: dict[str, Callable[[Sequence[Word], LinePlace, Connection], str]] = {
             "insert": self._insert, "delete": self._delete, "change": self._change, "list": self._list,
             "classify": self._classify, "monitor": self._monitor, "status": self._status,
         }  # fmt: skip
@@ -92,7 +92,7 @@ class FilterService:
 
     def answer(self, line: str, client: Connection) -> str:
         """The answer to a line; "" for one without words."""
-        words, place = words_of(line), Place(line)
+        words, place = words_of(line), LinePlace(line)
         if not words:
             return ""
         try:
@@ -108,23 +108,23 @@ class FilterService:
             what = words[min(1, len(words) - 1)]  # the priority, of commands that have one
             return f"error column {what.column}: {_one_line(str(error))}\n"
 
-    def _insert(self, words: Sequence[Word], place: Place, client: Connection) -> str:
+    def _insert(self, words: Sequence[Word], place: LinePlace, client: Connection) -> str:
         self.filters.insert(self.syntax.filter(words, place))
         return "ok\n"
 
-    def _delete(self, words: Sequence[Word], place: Place, client: Connection) -> str:
+    def _delete(self, words: Sequence[Word], place: LinePlace, client: Connection) -> str:
         priority = self.syntax.priority(words, place)
         _end(words[1:], place)
         self.filters.remove(priority)
         return "ok\n"
 
-    def _change(self, words: Sequence[Word], place: Place, client: Connection) -> str:
+    def _change(self, words: Sequence[Word], place: LinePlace, client: Connection) -> str:
         priority, action = self.syntax.priority(words, place), self.syntax.action(words[1:], place)
         _end(words[2:], place)
         self.filters.change(priority, action)
         return "ok\n"
 
-    def _list(self, words: Sequence[Word], place: Place, client: Connection) -> str:
+    def _list(self, words: Sequence[Word], place: LinePlace, client: Connection) -> str:
         _end(words, place)
         lines = [
             f"filter {self.filters.packets(each.priority)} {self.syntax.show_filter(each)}\n"
@@ -132,14 +132,14 @@ class FilterService:
         ]
         return f"{''.join(lines)}ok {len(lines)}\n"
 
-    def _classify(self, words: Sequence[Word], place: Place, client: Connection) -> str:
+    def _classify(self, words: Sequence[Word], place: LinePlace, client: Connection) -> str:
         header = self.syntax.header(words, place)
         verdicts = self.filters.classify(self.filters.layout.headers([header]))
         priority = int(verdicts.priorities[0])
         passed = "pass" if verdicts.passed[0] else "drop"
         return f"ok {passed} {'none' if priority < 0 else priority}\n"
 
-    def _monitor(self, words: Sequence[Word], place: Place, client: Connection) -> str:
+    def _monitor(self, words: Sequence[Word], place: LinePlace, client: Connection) -> str:
         _end(words, place)
         if client in self.listeners:
             return "error column 1: this client has a monitor already\n"
@@ -148,7 +148,7 @@ class FilterService:
         self._resume(listener)
         return "ok\n"
 
-    def _status(self, words: Sequence[Word], place: Place, client: Connection) -> str:
+    def _status(self, words: Sequence[Word], place: LinePlace, client: Connection) -> str:
         _end(words, place)
         counts = self.filters.statistics()
         facts: dict[str, object] = {
@@ -188,7 +188,7 @@ class FilterService:
         client.reply((f"lost {lost}\n" if lost else "") + "".join(lines))
 
 
-def _end(words: Sequence[Word], place: Place) -> None:
+def _end(words: Sequence[Word], place: LinePlace) -> None:
     if words:
         place.fail(f"{words[0].text!r} does not belong here", words[0])
 

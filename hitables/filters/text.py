@@ -48,7 +48,7 @@ def words_of(line: str) -> list[Word]:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LinePlace:
     """The line that is read, for errors; *number* 0: none."""
 
     line: str
@@ -127,13 +127,13 @@ class Syntax:
 
     # Reading.
 
-    def filter(self, words: Sequence[Word], place: Place) -> Filter:
+    def filter(self, words: Sequence[Word], place: LinePlace) -> Filter:
         """PRIORITY ACTION FIELD VALUE …"""
         priority = self.priority(words[:1], place)
         action = self.action(words[1:2], place)
         return Filter(priority, self.ranges(words[2:], place), action)
 
-    def priority(self, words: Sequence[Word], place: Place) -> int:
+    def priority(self, words: Sequence[Word], place: LinePlace) -> int:
         """One word."""
         if not words:
             place.fail("the priority is missing")
@@ -142,7 +142,7 @@ class Syntax:
         except ValueError as error:
             place.fail(str(error), words[0])
 
-    def action(self, words: Sequence[Word], place: Place) -> Action:
+    def action(self, words: Sequence[Word], place: LinePlace) -> Action:
         """One word."""
         if not words:
             place.fail("the action is missing", hint=f"there are {', '.join(ACTIONS)}")
@@ -150,7 +150,7 @@ class Syntax:
             place.fail(f"no action is called {words[0].text}", words[0], near(words[0].text, ACTIONS))
         return ACTIONS[words[0].text]
 
-    def ranges(self, words: Sequence[Word], place: Place) -> tuple[Range, ...]:
+    def ranges(self, words: Sequence[Word], place: LinePlace) -> tuple[Range, ...]:
         """FIELD VALUE …; fields that are not named are any."""
         chosen: dict[str, Range] = {}
         for name, value in zip(words[::2], [*words[1::2], None], strict=False):
@@ -166,7 +166,7 @@ class Syntax:
                 place.fail(str(error), value)
         return tuple(chosen.get(name, whole) for name, whole in zip(self.fields, self._any, strict=True))
 
-    def header(self, words: Sequence[Word], place: Place) -> tuple[int, ...]:
+    def header(self, words: Sequence[Word], place: LinePlace) -> tuple[int, ...]:
         """FIELD VALUE …, each a single value; fields that are not named are 0."""
         named = {word.text: value for word, value in zip(words[::2], words[1::2], strict=False)}
         values = []
@@ -178,7 +178,7 @@ class Syntax:
             values.append(low)
         return tuple(values)
 
-    def event(self, words: Sequence[Word], place: Place) -> Event:
+    def event(self, words: Sequence[Word], place: LinePlace) -> Event:
         """NUMBER TIME PRIORITY ACTION FIELD VALUE …, as `show_event` writes it."""
         number, at = (int(word.text) for word in words[:2])
         priority, action = self.priority(words[2:3], place), self.action(words[3:4], place)
@@ -212,7 +212,7 @@ def read_filters(text: str, syntax: Syntax, source: str) -> list[Filter]:
     lines: dict[int, int] = {}
     errors: list[ParseError] = []
     for number, line in enumerate(text.split("\n"), start=1):
-        words, place = words_of(line), Place(line, source, number)
+        words, place = words_of(line), LinePlace(line, source, number)
         if not words:
             continue
         try:

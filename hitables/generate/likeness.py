@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from .seed import ANY, length_of
 
 if TYPE_CHECKING:
-    from ..parse.classbench import Filter
+    from ..parse.classbench import ClassbenchFilter
 
 # Classes of prefix lengths, by their upper bounds: any, up to 8, 16, 24, 31, and single addresses.
 BOUNDS = (0, 8, 16, 24, 31, 32)
@@ -40,7 +40,7 @@ class Likeness:
         return sum(abs(self.pairs.get(pair, 0) - other.pairs.get(pair, 0)) for pair in every) / 2
 
 
-def likeness(filters: Filter, drawn: int = 400) -> Likeness:
+def likeness(filters: ClassbenchFilter, drawn: int = 400) -> Likeness:
     """The statistics of *filters*; the overlap is measured with *drawn* headers."""
     import numpy as np
 

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ..parse.classbench import Filter, FilterRule
+    from ..parse.classbench import ClassbenchFilter, FilterRule
 
 # Additional levels that split evenly, by attempt.
 MORE_EVEN = (0, 2, 4, 8, 16, 32)
 
 
-def rules(seed: Seed, count: int, number: int = 0, smoothness: int = 0) -> Filter:
+def rules(seed: Seed, count: int, number: int = 0, smoothness: int = 0) -> ClassbenchFilter:
     """*count* distinct rules, the same for the same *number*.
 
     smoothness  the most bits by which prefix lengths vary in either direction
@@ -38,7 +38,7 @@ def rules(seed: Seed, count: int, number: int = 0, smoothness: int = 0) -> Filte
     """
     import numpy as np
 
-    from ..parse.classbench import Filter
+    from ..parse.classbench import ClassbenchFilter
 
     if count < 1:
         raise HitablesError(f"{count} rules cannot be generated; ask for at least one")
@@ -52,7 +52,7 @@ def rules(seed: Seed, count: int, number: int = 0, smoothness: int = 0) -> Filte
                 chosen = drawn[np.sort(first)[:count]]
                 chosen = chosen[np.argsort(_size(chosen), kind="stable")]
                 lines = enumerate(chosen.tolist(), start=1)
-                return Filter(tuple(_rule(line, *row) for line, row in lines), "generated")
+                return ClassbenchFilter(tuple(_rule(line, *row) for line, row in lines), "generated")
     raise HitablesError(
         f"this seed has fewer than {count} distinct rules; give it a smoothness, or ask for fewer"
     )

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ..parse.classbench import Filter, FilterRule
+    from ..parse.classbench import ClassbenchFilter, FilterRule
 
 Share = float
 Range = tuple[int, int]
@@ -118,7 +118,7 @@ def to_text(seed: Seed) -> str:
     return "\n".join(lines) + "\n"
 
 
-def learn(filters: Filter) -> Seed:
+def learn(filters: ClassbenchFilter) -> Seed:
     """The statistics of a rule set; Unsupported for a rule of protocol 0, which is any protocol in a seed."""
     import numpy as np
 

@@ -297,9 +297,9 @@ def _cut_by_cubes(
     alive = {everything: 0}  # sets of cubes that may hold: the bits that lead to them
     for bit, zero, one in steps:
         after: dict[int, int] = {}
-        for each, value in alive.items():
-            after.setdefault(each & zero, value)
-            after.setdefault(each & one, value | bit)
+        for cube_set, value in alive.items():
+            after.setdefault(cube_set & zero, value)
+            after.setdefault(cube_set & one, value | bit)
         alive = after
         if len(alive) > most:
             return None
@@ -313,15 +313,15 @@ def _cut_by_cubes(
     number: dict[tuple[int, ...], int] = {}
     values: list[int] = []
     held_in: list[list[int]] = [[] for _ in questions]  # by question: its cells
-    for each, value in alive.items():
-        held = truth(each)
-        if held in number:
+    for cube_set, value in alive.items():
+        true_questions = truth(cube_set)
+        if true_questions in number:
             continue
-        for at in held:
+        for at in true_questions:
             held_in[at].append(len(values))
-        number[held] = len(values)
+        number[true_questions] = len(values)
         values.append(value)
-    if sum(len(values) if each.keep & mask else 1 for each in making) > MOST_HELD:
+    if sum(len(values) if assignment.keep & mask else 1 for assignment in making) > MOST_HELD:
         return None
 
     def cell_of(value: int) -> int:
@@ -331,12 +331,14 @@ def _cut_by_cubes(
         return number[truth(held)]
 
     made_of = {
-        each: tuple(cell_of(each.of(value)) for value in (values if each.keep & mask else (0,)))
-        for each in making
+        assignment: tuple(
+            cell_of(assignment.of(value)) for value in (values if assignment.keep & mask else (0,))
+        )
+        for assignment in making
     }
     behind = tuple(
-        (each.fact, each.made, _runs_of(cells))
-        for each, cells in list(zip(questions, held_in, strict=True))[len(facts) :]
+        (question.fact, question.made, _runs_of(cells))
+        for question, cells in list(zip(questions, held_in, strict=True))[len(facts) :]
     )
     holds = {fact: _runs_of(held_in[at]) for at, fact in enumerate(facts)}
     return Attribute(name, mask, tuple(values), holds, cell_of(ordinary(name)), made_of, behind)

@@ -19,6 +19,11 @@ class Family(enum.IntEnum):
     IPV4 = 4
     IPV6 = 6
 
+    @property
+    def tool(self) -> str:
+        """The command that manages the rules of the family; those of one backend are named after it."""
+        return "iptables" if self is Family.IPV4 else "ip6tables"
+
 
 class Field(enum.IntEnum):
     """A header field.  The C engine uses the same numbers."""

@@ -50,13 +50,13 @@ def is_log_line(text: str) -> bool:
 
 def read_log_line(text: str, family: Family) -> LogLine:
     """The packet of a log line; ParseError if the line has no addresses of *family*."""
-    found = _LINE.search(text)
-    if found is None:
+    line_match = _LINE.search(text)
+    if line_match is None:
         raise ParseError("no line of -j LOG: IN= and OUT= are missing", source="packet", line=1, text=text)
-    words_behind = [word.split("=", 1) for word in _OWN_WORD.findall(found[3])]
+    words_behind = [word.split("=", 1) for word in _OWN_WORD.findall(line_match[3])]
     own = {name: value for name, value in words_behind if name not in ANSWER_WORDS}
     answers = [f"{name}={value}" for name, value in words_behind if name in ANSWER_WORDS]
-    logged = _OWN_WORD.sub("", found[3])
+    logged = _OWN_WORD.sub("", line_match[3])
     # An ICMP error quotes the header of another packet in brackets.
     header = logged.partition(" [SRC=")[0]
     values = {name: value for name, value in reversed(re.findall(r" ([A-Z]+)=(\S*)", header))}
@@ -68,7 +68,7 @@ def read_log_line(text: str, family: Family) -> LogLine:
             )  # fmt: skip
     words: dict[str, str] = {}
     assumed = []
-    iif, oif = found[1], found[2]
+    iif, oif = line_match[1], line_match[2]
     words["chain"] = "FORWARD" if iif and oif else "OUTPUT" if oif else "INPUT"
     if "chain" not in own:
         assumed.append(f"chain={words['chain']}, by the interfaces")
@@ -83,10 +83,10 @@ def read_log_line(text: str, family: Family) -> LogLine:
     if "state" not in own:
         assumed.append(f"state={words['state']}; a log line does not say it")
     numbers = _numbers(values, logged, family)
-    told = show_numbers(numbers)  # before *answers*: those win
-    text = " ".join([*(f"{name}={value}" for name, value in (words | own).items()), *told, *answers])
-    given = any(re.match('number="?tos=', word) for word in answers)
-    unsaid = {"tos": _ECN_BIT} if "tos" in numbers and family is Family.IPV4 and not given else {}
+    number_words = show_numbers(numbers)  # before *answers*: those win
+    text = " ".join([*(f"{name}={value}" for name, value in (words | own).items()), *number_words, *answers])
+    has_tos = any(re.match('number="?tos=', word) for word in answers)
+    unsaid = {"tos": _ECN_BIT} if "tos" in numbers and family is Family.IPV4 and not has_tos else {}
     return LogLine(text, tuple(assumed), numbers, unsaid)
 
 

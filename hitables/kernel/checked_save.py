@@ -35,7 +35,6 @@ from .prerequisites import furnish
 from .printed import RULE, Printed, parse_printed, text_of, unchanged, with_other_timers, without_rules
 from .retries import retries
 
-_TOOL = {Family.IPV4: "iptables", Family.IPV6: "ip6tables"}
 _CUT_TIMEOUT = re.compile(r"-j CT .*--timeout \S{4}(?!\S)")
 _SHOWN = 10  # differences in a message
 _UNLOADABLE = "the output cannot be loaded"
@@ -67,7 +66,7 @@ class _Loading:
     timers  by rule: a function from its bytes here to its bytes there, where its idle timer has another label
     """
 
-    def __init__(self, reader: Reader, output: Printed, rows: Mapping[ChainId, Sequence[int]]) -> None:
+    def __init__(self, reader: KernelReader, output: Printed, rows: Mapping[ChainId, Sequence[int]]) -> None:
         self.reader = reader
         lines = {
             chain_id: [printed[at] for at in rows.get(chain_id, ())]
@@ -108,7 +107,7 @@ class _Fault:
 
 
 @dataclass(slots=True)
-class Reader:
+class KernelReader:
     """Reads the network namespace of the caller with the tools of one backend.
 
     *tool*: iptables, iptables-nft, ip6tables-legacy and so on.  *is_left*: the chains that others manage,
@@ -124,7 +123,7 @@ class Reader:
     _equal_heads: dict[ChainId, tuple[str, bytes]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.tool = self.tool or _TOOL[self.family]
+        self.tool = self.tool or self.family.tool
 
     @property
     def backend(self) -> Backend:

@@ -14,7 +14,6 @@ from ..rule_lines import lines_of, with_ends
 from .legacy_lock import legacy_lock
 from .namespace import Namespace, run
 
-_TOOL = {Family.IPV4: "iptables", Family.IPV6: "ip6tables"}
 _COUNTED = re.compile(r"^\s*\[\d+:\d+\]\s*-|^:\S+\s+\S+\s+\[(?!0:0\])", re.MULTILINE)
 # EMSGSIZE, in the words of the tools.
 _TOO_LONG = "Message too long"
@@ -31,7 +30,7 @@ def load(text: str, family: Family, backend: Backend, namespace: Namespace, nofl
     refused: the tables before the one that is too long are loaded then, and would get their rules twice.
     """
     make_ip_sets(ip_sets_named(text), family, namespace)
-    command = [f"{_TOOL[family]}-{backend.value}-restore"]
+    command = [f"{family.tool}-{backend.value}-restore"]
     if backend is Backend.LEGACY:
         command.append("-w")
     if _COUNTED.search(text):
@@ -77,7 +76,7 @@ def _load_in_parts(table: list[str], command: list[str], namespace: Namespace) -
 
 def save(family: Family, backend: Backend, namespace: Namespace, counters: bool = False) -> str:
     """The rules of the kernel in iptables-save format, without the comments, which have the date."""
-    command = [f"{_TOOL[family]}-{backend.value}-save"]
+    command = [f"{family.tool}-{backend.value}-save"]
     if counters:
         command.append("-c")
     text = namespace.call(_saved, command, counters and backend is Backend.LEGACY)
@@ -98,7 +97,7 @@ def clear(family: Family, backend: Backend, namespace: Namespace) -> None:
         ours = [line for line in lines if line.split()[-1:] and line.split()[-1] in _EMPTY]
         namespace.run(["nft", "-f", "-"], "".join(f"delete {line}\n" for line in ours))
         return
-    names = Path(f"/proc/net/{_TOOL[family].replace('tables', '_tables')}_names")
+    names = Path(f"/proc/net/{family.tool.replace('tables', '_tables')}_names")
     tables = namespace.call(names.read_text).split()
     load("".join(f"*{name}\n{_EMPTY[name]}COMMIT\n" for name in tables), family, backend, namespace)
 

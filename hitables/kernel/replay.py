@@ -77,7 +77,7 @@ _SPARE = "hit0"  # an interface that no rule names
 _SYN, _ACK = 2, 16
 
 
-class Finding(enum.Enum):
+class ReplayResult(enum.Enum):
     """The result of a replay."""
 
     CONFIRMED = "confirmed"
@@ -106,7 +106,7 @@ class BackendReplay:
     """
 
     backend: Backend
-    finding: Finding
+    finding: ReplayResult
     reason: str
     before: Observation | None = None
     after: Observation | None = None
@@ -117,7 +117,7 @@ class BackendReplay:
 class Replay:
     """The replay of a difference.  *packet*: as it was sent, in words; "" if none was sent."""
 
-    finding: Finding
+    finding: ReplayResult
     reason: str
     packet: str = ""
     shown: tuple[BackendReplay, ...] = ()
@@ -151,15 +151,17 @@ def replay(
     """
     packet, backend = difference.packet, difference.backend
     if packet is None or backend is None:
-        return Replay(Finding.NOT_REALISABLE, f"no packet shows it: {difference.reason}")
+        return Replay(ReplayResult.NOT_REALISABLE, f"no packet shows it: {difference.reason}")
     chain, table = difference.chain, difference.table
     if any(
         walk is not None and walk.verdict == KERNEL_POLICY for walk in (difference.before, difference.after)
     ):
         reason = "the policy - is the one that the kernel has, and a scratch namespace has its own"
-        return Replay(Finding.NOT_REALISABLE, reason)
+        return Replay(ReplayResult.NOT_REALISABLE, reason)
     if chain not in BUILT_IN[table]:
-        return Replay(Finding.NOT_REALISABLE, f"{chain} is a user chain, which no packet enters by itself")
+        return Replay(
+            ReplayResult.NOT_REALISABLE, f"{chain} is a user chain, which no packet enters by itself"
+        )
     programs = alone(before, table, chain), alone(after, table, chain)
 
     def tell_apart(was: Walk, now: Walk, packet: Packet) -> bool:
@@ -173,8 +175,8 @@ def replay(
             case = _Case(programs, table, chain, variant, difference.answers or Answers(), tell_apart)
             result = case.replay(tried)
         except _Unrealisable as error:
-            result = Replay(Finding.NOT_REALISABLE, str(error))
-        if result.finding is not Finding.NOT_REALISABLE:
+            result = Replay(ReplayResult.NOT_REALISABLE, str(error))
+        if result.finding is not ReplayResult.NOT_REALISABLE:
             return result
         first = first or result
     assert first is not None
@@ -279,7 +281,7 @@ class _Case:
         with Namespace() as namespace:
             self._furnish(namespace)
             replays = tuple(self._ask(namespace, each) for each in backends)
-        alarm = [each for each in replays if each.finding is Finding.CONTRADICTED]
+        alarm = [each for each in replays if each.finding is ReplayResult.CONTRADICTED]
         decisive = alarm[0] if alarm else replays[0]
         sent = show_packet(self.packet, self.name, self.chain)
         return Replay(decisive.finding, f"{decisive.backend.value}: {decisive.reason}", sent, replays)
@@ -301,7 +303,7 @@ class _Case:
         """The replay under *backend*, repeated while chance decides."""
         result = self._try(namespace, backend)
         for _ in range(TRIES):
-            if result.finding is not Finding.NOT_REALISABLE or not result.by_chance:
+            if result.finding is not ReplayResult.NOT_REALISABLE or not result.by_chance:
                 break
             result = self._try(namespace, backend)
         return result
@@ -310,19 +312,19 @@ class _Case:
         packet = self.packet
         if not any(self._differing(self._executions(packet, backend))):
             reason = f"what can be sent ({show_packet(packet)}) is treated alike: {self._why_alike()}"
-            return BackendReplay(backend, Finding.NOT_REALISABLE, reason)
+            return BackendReplay(backend, ReplayResult.NOT_REALISABLE, reason)
         try:
             observations = tuple(self._send(namespace, program, backend) for program in self.programs)
         except LiveError as error:
             return BackendReplay(
-                backend, Finding.NOT_REALISABLE, f"the kernel does not take a rule set: {error}"
+                backend, ReplayResult.NOT_REALISABLE, f"the kernel does not take a rule set: {error}"
             )
         was, now = observations[0], observations[1]
         possible = self._executions(self._seen(was.result.state), backend)
         missing = self._missing(observations)
         if missing:
             dice = self._throws_dice(joined.from_iterable(possible))
-            return BackendReplay(backend, Finding.NOT_REALISABLE, missing, was, now, dice)
+            return BackendReplay(backend, ReplayResult.NOT_REALISABLE, missing, was, now, dice)
         fitting = [
             [execution for execution in side if _explains(execution.walk, one, table)]
             for side, one, table in zip(possible, observations, self.tables, strict=True)
@@ -334,12 +336,12 @@ class _Case:
             if uncertain:
                 reason = f"the semantics leaves open whether {uncertain} ends the traversal"
                 dice = self._throws_dice(all_ways)
-                return BackendReplay(backend, Finding.NOT_REALISABLE, reason, was, now, dice)
+                return BackendReplay(backend, ReplayResult.NOT_REALISABLE, reason, was, now, dice)
             says = f"{name}: the kernel did not do what the program means ({all_ways[0].walk.verdict})"
-            return BackendReplay(backend, Finding.CONTRADICTED, says, was, now)
+            return BackendReplay(backend, ReplayResult.CONTRADICTED, says, was, now)
         if any(self._differing((fitting[0], fitting[1]))):
             by = "passing" if was.result.passed != now.result.passed else "the rules that count it"
-            return BackendReplay(backend, Finding.CONFIRMED, f"the two answers differ in {by}", was, now)
+            return BackendReplay(backend, ReplayResult.CONFIRMED, f"the two answers differ in {by}", was, now)
         unsure = {question for side in fitting for execution in side for question in execution.guessed}
         if unsure:
             named = ", ".join(sorted({f"{kind} {key!r}" for kind, key, _ in unsure}))
@@ -347,7 +349,7 @@ class _Case:
         else:
             reason = f"in state {STATES[was.result.state]}, which the kernel gives it, both treat it alike"
         dice = self._throws_dice(joined.from_iterable(fitting))
-        return BackendReplay(backend, Finding.NOT_REALISABLE, reason, was, now, dice)
+        return BackendReplay(backend, ReplayResult.NOT_REALISABLE, reason, was, now, dice)
 
     def _executions(self, packet: Packet, backend: Backend) -> tuple[list[Execution], list[Execution]]:
         fixed = [self._fixed(packet, table) for table in self.tables]

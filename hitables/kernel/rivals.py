@@ -231,7 +231,7 @@ def load_map(scripts: Sequence[str], namespace: Namespace) -> None:
 
 def load_optimised(program: Program, namespace: Namespace) -> str:
     """Load the rules as `nft -o` merges them; a remark, or Cannot."""
-    tool = "iptables-restore-translate" if program.family is Family.IPV4 else "ip6tables-restore-translate"
+    tool = f"{program.family.tool}-restore-translate"
     text = write(program)
     translated = namespace.run([tool, "-f", "/dev/stdin"], text)
     left = [line for line in lines_of(translated) if line.startswith(("# -A", "# -t"))]

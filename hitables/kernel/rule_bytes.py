@@ -20,7 +20,7 @@ _GETINFO = struct.Struct("=32sI5I5III")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class StoredRule:
     """One rule in the kernel.
 
     header   struct ipt_ip or ip6t_ip6: addresses, interfaces, protocol
@@ -46,7 +46,7 @@ _LAYOUTS = {
 }
 
 
-def read_entries(table: str, family: Family) -> list[Entry]:
+def read_entries(table: str, family: Family) -> list[StoredRule]:
     """The rules of *table* in the caller's namespace, in the order of the kernel.
 
     Policies, the heads of user chains and the end of the table are entries, too.
@@ -67,7 +67,7 @@ def read_entries(table: str, family: Family) -> list[Entry]:
             length, part = _part(data, at)
             parts.append(part)
             at += length
-        entries.append(Entry(data[: layout.header], tuple(parts), _part(data, to_target)[1]))
+        entries.append(StoredRule(data[: layout.header], tuple(parts), _part(data, to_target)[1]))
         data = data[to_next:]
     return entries
 

@@ -47,7 +47,7 @@ class FilterRule(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class ClassbenchFilter:
     """The rules of one set, best first; *source* names the file."""
 
     rules: tuple[FilterRule, ...]
@@ -60,7 +60,7 @@ class Filter:
         return iter(self.rules)
 
 
-def parse(text: str, source: str = "-") -> Filter:
+def parse(text: str, source: str = "-") -> ClassbenchFilter:
     """Read a filter set; ParseError names the line and column of the mistake."""
     if "\0" in text:
         raise ParseError("binary data, no ClassBench filter", source=source)
@@ -75,10 +75,10 @@ def parse(text: str, source: str = "-") -> Filter:
             _explain(line, number, source)
     if not rules:
         raise ParseError("an empty filter set", source=source, hint=_EXPECTED)
-    return Filter(tuple(rules), source)
+    return ClassbenchFilter(tuple(rules), source)
 
 
-def to_text(filters: Filter, chain: str = "FORWARD", action: str = "ACCEPT") -> str:
+def to_text(filters: ClassbenchFilter, chain: str = "FORWARD", action: str = "ACCEPT") -> str:
     """The set as iptables-save text: one rule per filter rule, in *chain* of the filter table.
 
     Wildcards are omitted, and so is the flags column: five fields, as in all publications on these sets.
@@ -127,7 +127,7 @@ def _port_words(rule: FilterRule) -> Iterator[str]:
             yield f"{option} {_range_text(ports)}"
 
 
-def to_filter_text(filters: Filter) -> str:
+def to_filter_text(filters: ClassbenchFilter) -> str:
     """The set as ClassBench writes it; a rule with flags has a column for them."""
     lines = []
     for rule in filters.rules:

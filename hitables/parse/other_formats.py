@@ -51,7 +51,7 @@ def recognise(text: str, family: Family) -> OtherFormat | None:
     """What *text* is, if no line opens a table of iptables-save."""
     if re.search(r"^\*\w", text, flags=re.MULTILINE):
         return None
-    tool = "iptables" if family is Family.IPV4 else "ip6tables"
+    tool = family.tool
     for number, line in enumerate(text.split("\n", _EXAMINED)[:_EXAMINED], 1):
         for pattern, what, hint in _FORMATS:
             if re.match(pattern, line.strip()):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.captures import CaptureReader, Counts, Format, Status, Words
+from ..core.captures import CaptureReader, CaptureStatus, Counts, Format, Words
 from ..core.trace_lines import COLUMNS, LineReader
 from ..errors import InvalidOption, ParseError, Unsupported
 from ..files import ByteStream, open_stream, trouble
@@ -32,13 +32,13 @@ FORMATS = {
 }  # fmt: skip
 
 _FAULTS = {
-    Status.BAD_VERSION: "version {fault} of the format is not read",
-    Status.BAD_LINK: "frames of link type {fault} are not read",
-    Status.BAD_LENGTH: "the record claims {fault} bytes, which is impossible",
-    Status.BAD_TRAILER: "the block's length is {fault} at its end, and another at its begin",
-    Status.BAD_ORDER: "the byte-order magic of the section is {fault:#x}, not 0x1a2b3c4d",
-    Status.BAD_INTERFACE: "the packet is of interface {fault}, which no block describes",
-    Status.BAD_CLOCK: "the interface's resolution of time stamps, {fault:#x}, exceeds 64 bits",
+    CaptureStatus.BAD_VERSION: "version {fault} of the format is not read",
+    CaptureStatus.BAD_LINK: "frames of link type {fault} are not read",
+    CaptureStatus.BAD_LENGTH: "the record claims {fault} bytes, which is impossible",
+    CaptureStatus.BAD_TRAILER: "the block's length is {fault} at its end, and another at its begin",
+    CaptureStatus.BAD_ORDER: "the byte-order magic of the section is {fault:#x}, not 0x1a2b3c4d",
+    CaptureStatus.BAD_INTERFACE: "the packet is of interface {fault}, which no block describes",
+    CaptureStatus.BAD_CLOCK: "the interface's resolution of time stamps, {fault:#x}, exceeds 64 bits",
 }
 # How users read what a capture counts.
 REASONS = {
@@ -55,7 +55,7 @@ REASONS = {
 
 # Bytes of text in any encoding; every capture has others, control characters, among its first ones.
 _TEXT = bytes(range(32, 127)) + bytes(range(128, 256)) + b"\t\r\n"
-_HINTS = {Status.BAD_LINK: "capture on an Ethernet or IP interface"}
+_HINTS = {CaptureStatus.BAD_LINK: "capture on an Ethernet or IP interface"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,7 +143,7 @@ class _Capture:
                 buffer.consume(used)
                 if count:
                     yield count, rest
-                if status is not Status.OK:
+                if status is not CaptureStatus.OK:
                     raise self._fault(status, rest)
                 if count == len(reader.times):
                     continue
@@ -177,13 +177,13 @@ class _Capture:
             link = counts.link
             kind = f"ERF type {link - 65536}" if link >= 65536 else f"link type {link}"
             raise ParseError(
-                f"frames of {kind} are not read", source=self.source, hint=_HINTS[Status.BAD_LINK]
+                f"frames of {kind} are not read", source=self.source, hint=_HINTS[CaptureStatus.BAD_LINK]
             )
 
-    def _fault(self, status: Status, rest: memoryview) -> ParseError:
-        if status is Status.UNKNOWN and not rest:
+    def _fault(self, status: CaptureStatus, rest: memoryview) -> ParseError:
+        if status is CaptureStatus.UNKNOWN and not rest:
             return ParseError("the file is empty: there is neither a capture nor a trace", source=self.source)
-        if status is Status.UNKNOWN:
+        if status is CaptureStatus.UNKNOWN:
             hint = "it may be pcap, pcapng, ERF or legacy DAG records, packed by gzip or not"
             return ParseError("not a readable capture", source=self.source, hint=hint)
         reason = _FAULTS[status].format(fault=self.counts.fault)

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import repeat
+from typing import NamedTuple
 
 from ..ir.fact import Assignment, Fact
 from ..ir.fields import TCP, UDP, Family, Field, top
@@ -141,34 +142,10 @@ def extension_match(part: Part, words: list[str], family: Family) -> Match:
         if all(use.option.name != required for use in part.uses):
             raise Fault(f"-m {part.name} needs {required}", part.at)
     _check_limits(part, extension, words, family)
-    tests: list[Test] = []
-    inverted: list[bool] = []  # by test: whether its option is behind a "!"
-    by_option: dict[str, tuple[bool, tuple[Test, ...]]] = {}
-    either = False
-    untested = False
-    for use in part.uses:
-        option_tests, one_is_enough = _tests(use, words, family)
-        by_option[use.option.name] = use.inverted, option_tests
-        tests += option_tests
-        inverted += [use.inverted] * len(option_tests)
-        either = either or one_is_enough
-        untested = untested or (use.option.read is None)
+    tests, inverted, by_option, either = _tests_of_options(part.uses, words, family)
     used = {use.option.name for use in part.uses}
-    role = extension.role
-    if role is Role.SPACE and untested and extension.name != "comment":
-        role = Role.CONSTANT
     writes = extension.access.writes_by(used)
-    # --update-counters without a ! is the default.
-    effective = {
-        use.option.name for use in part.uses if use.inverted or not use.option.name.startswith("--update-")
-    }
-    if extension.counting & effective or (writes and role < Role.NAMED):
-        role = Role.NAMED
-    if part.name == "set" and _may_complete_entries(part.uses, words):
-        role = Role.NAMED
-    if extension.name == "statistic":
-        mode = next((words[use.values[0]] for use in part.uses if use.option.name == "--mode"), "")
-        role = Role.NAMED if mode == "random" else Role.ONCE
+    role = _role(part, extension, words, writes=bool(writes))
     with_option = extension.name == "tcp" and "--tcp-option" in used
     native = extension.name in ("tcp", "udp") and not with_option and _constrains(part.uses, tests, family)
     if native and _differs_in_nft(by_option):
@@ -210,6 +187,55 @@ def extension_match(part: Part, words: list[str], family: Family) -> Match:
         writes,
         *_relations(key, extension, uses, family, role is Role.CONSTANT and not tests),
     )
+
+
+class _OptionTests(NamedTuple):
+    """What the options of a match test.
+
+    tests      in the order of the options
+    inverted   of each: whether its option is behind a "!"
+    by_option  by the option's name: whether it is behind a "!", and its tests
+    either     whether one of the tests is enough
+    """
+
+    tests: list[Test]
+    inverted: list[bool]
+    by_option: dict[str, tuple[bool, tuple[Test, ...]]]
+    either: bool
+
+
+def _tests_of_options(uses: list[Use], words: list[str], family: Family) -> _OptionTests:
+    tests: list[Test] = []
+    inverted: list[bool] = []
+    by_option: dict[str, tuple[bool, tuple[Test, ...]]] = {}
+    either = False
+    for use in uses:
+        option_tests, one_is_enough = _tests(use, words, family)
+        by_option[use.option.name] = use.inverted, option_tests
+        tests += option_tests
+        inverted += [use.inverted] * len(option_tests)
+        either = either or one_is_enough
+    return _OptionTests(tests, inverted, by_option, either)
+
+
+def _role(part: Part, extension: Extension, words: list[str], writes: bool) -> Role:
+    """The role of a match with these options; *writes*: whether it changes states that rules read."""
+    role = extension.role
+    is_untested = any(use.option.read is None for use in part.uses)
+    if role is Role.SPACE and is_untested and extension.name != "comment":
+        role = Role.CONSTANT
+    # --update-counters without a ! is the default.
+    effective = {
+        use.option.name for use in part.uses if use.inverted or not use.option.name.startswith("--update-")
+    }
+    if extension.counting & effective or (writes and role < Role.NAMED):
+        role = Role.NAMED
+    if part.name == "set" and _may_complete_entries(part.uses, words):
+        role = Role.NAMED
+    if extension.name == "statistic":
+        mode = next((words[use.values[0]] for use in part.uses if use.option.name == "--mode"), "")
+        role = Role.NAMED if mode == "random" else Role.ONCE
+    return role
 
 
 def _may_complete_entries(uses: list[Use], words: list[str]) -> bool:

@@ -33,7 +33,7 @@ LINES = 3  # that the text names of those which decide the packets of one group
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class ChangeGroup:
     """Changes of one chain and one kind of packets that the same lines decide; the largest region first.
 
     before, after  what the two rule sets do, of a joined group in its first region
@@ -100,7 +100,7 @@ def show(changes: Changes, names: tuple[str, str], limit: int | None, rest: str 
     return "\n".join(lines)
 
 
-def _groups(changes: list[Change]) -> list[Group]:
+def _groups(changes: list[Change]) -> list[ChangeGroup]:
     """Groups of whole packets first, then of fragments and broken headers; in each kind changed verdicts
     first, then by headers.
     """
@@ -108,30 +108,30 @@ def _groups(changes: list[Change]) -> list[Group]:
     for change in changes:
         key = change.table, change.chain, change.packets, change.before, change.after
         regions.setdefault(key, []).append(change)
-    groups = [Group(*key, tuple(of_key)) for key, of_key in regions.items()]
+    groups = [ChangeGroup(*key, tuple(of_key)) for key, of_key in regions.items()]
     return _in_order(groups)
 
 
-def _in_order(groups: list[Group]) -> list[Group]:
+def _in_order(groups: list[ChangeGroup]) -> list[ChangeGroup]:
     kinds = [WHOLE, FRAGMENTS, BROKEN]
     return sorted(
         groups, key=lambda group: (kinds.index(group.packets), not group.changes_verdict, -group.headers)
     )
 
 
-def _but_line_before(group: Group) -> object:
+def _but_line_before(group: ChangeGroup) -> object:
     """All of a group but the line that decided its packets."""
     return group.place, group.packets, replace(group.before, line=0), group.after
 
 
-def _but_line_after(group: Group) -> object:
+def _but_line_after(group: ChangeGroup) -> object:
     """All of a group but the lines that decide its packets."""
     return group.place, group.packets, replace(group.before, line=0), replace(group.after, line=0)
 
 
-def _joined(groups: list[Group], key: Callable[[Group], object]) -> list[Group]:
+def _joined(groups: list[ChangeGroup], key: Callable[[ChangeGroup], object]) -> list[ChangeGroup]:
     """Groups of one key as one; of those that change no verdict, each stays as it is."""
-    joined: dict[object, Group] = {}
+    joined: dict[object, ChangeGroup] = {}
     for group in groups:
         own = key(group) if group.changes_verdict else group
         first = joined.get(own)
@@ -142,10 +142,12 @@ def _joined(groups: list[Group], key: Callable[[Group], object]) -> list[Group]:
     return _in_order(list(joined.values()))
 
 
-def _without_repetition(groups: list[Group], family: Family) -> tuple[list[Group], dict[Group, list[str]]]:
+def _without_repetition(
+    groups: list[ChangeGroup], family: Family
+) -> tuple[list[ChangeGroup], dict[ChangeGroup, list[str]]]:
     """The groups that repeat no other, and for each the kinds of packets of those that repeat it."""
-    first: dict[object, Group] = {}
-    also: dict[Group, list[str]] = {}
+    first: dict[object, ChangeGroup] = {}
+    also: dict[ChangeGroup, list[str]] = {}
     for group in groups:
         regions = frozenset(
             (describe(each.box, family), each.facts, each.asked, each.backends) for each in group.regions
@@ -158,7 +160,7 @@ def _without_repetition(groups: list[Group], family: Family) -> tuple[list[Group
     return list(also), also
 
 
-def _by_chain(groups: list[Group]) -> list[Group]:
+def _by_chain(groups: list[ChangeGroup]) -> list[ChangeGroup]:
     """Chain by chain, in the order of their largest groups."""
     places = list(dict.fromkeys(group.place for group in groups))
     return sorted(groups, key=lambda group: places.index(group.place))
@@ -174,7 +176,7 @@ def what(change: Change, family: Family) -> str:
     return words
 
 
-def _treatment(group: Group) -> str:
+def _treatment(group: ChangeGroup) -> str:
     """How the two rule sets treat a region: verdicts, then the effects of one of them alone."""
     before, after = group.before, group.after
     asked = {evaluation(key) for change in group.regions for key, _ in change.asked}
@@ -255,7 +257,9 @@ class _Rules:
         return self._by_line[table.name].get(line)
 
 
-def _finding(group: Group, family: Family, names: tuple[str, str], rules: tuple[_Rules, _Rules]) -> Finding:
+def _finding(
+    group: ChangeGroup, family: Family, names: tuple[str, str], rules: tuple[_Rules, _Rules]
+) -> Finding:
     regions = [what(change, family) for change in group.regions[:REGIONS]]
     treatment = _treatment(group)
     return Finding(
@@ -276,7 +280,7 @@ def _finding(group: Group, family: Family, names: tuple[str, str], rules: tuple[
     )
 
 
-def _place(name: str, group: Group, outcome: RegionOutcome, role: str, rules: _Rules) -> SourceLine:
+def _place(name: str, group: ChangeGroup, outcome: RegionOutcome, role: str, rules: _Rules) -> SourceLine:
     """The rule that has the effect, else the rule or the policy that decides."""
     line = outcome.effects[0][1] if outcome.effects else outcome.line
     table = rules.table(group.table)

@@ -14,39 +14,39 @@ Level = Literal["error", "warning", "note"]
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class FindingKind:
     """A kind of finding: a *title* of a few words, and its *meaning* in a sentence or two."""
 
     title: str
     meaning: str
 
 
-KINDS: dict[str, Kind] = {
-    "different-verdict": Kind(
+KINDS: dict[str, FindingKind] = {
+    "different-verdict": FindingKind(
         "Different verdict",
         "The two rule sets give the same packet different verdicts.",
     ),
-    "different-effects": Kind(
+    "different-effects": FindingKind(
         "Different effects",
         "The two rule sets give a packet the same verdict, but log, count, mark, or evaluate a match with "
         "memory differently, or in another order.",
     ),
-    "different-memory": Kind(
+    "different-memory": FindingKind(
         "Different memory",
         "A match with memory of its own (limit, quota, connlimit ...) occurs more often in one rule set than "
         "in the other, so that it counts other packets.",
     ),
-    "never-matches": Kind(
+    "never-matches": FindingKind(
         "Rule that never matches",
         "No packet matches the rule: earlier rules decide all packets that could match it, its matches "
         "exclude each other, or no such packet reaches its chain.",
     ),
-    "changes-nothing": Kind(
+    "changes-nothing": FindingKind(
         "Rule that changes nothing",
         "Without the rule every packet would be treated the same: later rules or the policy have its effect.",
     ),
-    "empty-chain": Kind("Jump to an empty chain", "The chain that the rule enters has no rules."),
-    "unreached-chain": Kind(
+    "empty-chain": FindingKind("Jump to an empty chain", "The chain that the rule enters has no rules."),
+    "unreached-chain": FindingKind(
         "Unreachable chain", "No built-in chain of the table leads to it."
     ),
 }  # fmt: skip

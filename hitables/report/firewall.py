@@ -15,7 +15,7 @@ from ..apply import guard
 from ..apply.in_force import InForce
 from ..apply.others import own_rule_count
 from ..apply.status import Compared, Status
-from ..apply.store import Record, State
+from ..apply.store import ApplyState, Record
 from ..ir.fields import Family
 from ..ir.packet import Backend
 from ..nouns import counted
@@ -30,7 +30,7 @@ LISTED_BY = "hitables diff lists them"
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class FamilyDifference:
     """What an apply changes in one family.
 
     changes   the packets that are treated otherwise; None if that cannot be found out, because of *trouble*
@@ -77,7 +77,11 @@ class Difference:
 
 
 def apply_report(
-    result: str, differences: Sequence[Difference], state: State, messages: Sequence[str], seconds: float
+    result: str,
+    differences: Sequence[FamilyDifference],
+    state: ApplyState,
+    messages: Sequence[str],
+    seconds: float,
 ) -> Report:
     """The report of an apply that ended with *result*; *state*: of the state directory afterwards."""
     facts = {
@@ -98,7 +102,7 @@ def apply_report(
     return Report("apply", files, status, tuple(found), (), seconds, facts, "")
 
 
-def status_report(result: Status, state: State, force: InForce, repaired: int, seconds: float) -> Report:
+def status_report(result: Status, state: ApplyState, force: InForce, repaired: int, seconds: float) -> Report:
     """The report of *result*, for the rule sets of *force*; *repaired*: the one loaded again, or 0."""
     facts = {
         "rule_set": result.number,
@@ -116,7 +120,7 @@ def status_report(result: Status, state: State, force: InForce, repaired: int, s
     return Report("status", files, status, tuple(found), (), seconds, facts, "")
 
 
-def _waiting(state: State) -> dict[str, Any] | None:
+def _waiting(state: ApplyState) -> dict[str, Any] | None:
     """The rule set that waits for its confirmation."""
     waiting = state.waiting
     if waiting is None:
@@ -159,7 +163,7 @@ def _with_family(found: Sequence[Finding], family: Family) -> list[Finding]:
     return [replace(each, details={"family": int(family), **each.details}) for each in found]
 
 
-def history_document(state: State, records: Sequence[Record]) -> dict[str, Any]:
+def history_document(state: ApplyState, records: Sequence[Record]) -> dict[str, Any]:
     """The document of `hitables history --format json`, the oldest rule set first."""
     return {
         "format": "hitables-history",

@@ -43,8 +43,10 @@ def page(output: Output, backend: Backend) -> str:
 def page_data(output: Output, backend: Backend) -> dict[str, Any]:
     """The data of the page, as JSON values."""
     before, after = output.before, output.program
-    compiled = sorted((each for each in output.reports if not each.why), key=lambda each: -each.before)
-    pictured = {(each.table, each.chain) for each in compiled[:PICTURES]}
+    compiled = sorted(
+        (report for report in output.reports if not report.why), key=lambda report: -report.before
+    )
+    pictured = {(report.table, report.chain) for report in compiled[:PICTURES]}
     return {
         "source": before.name,
         "header": output.text.split("\n", 1)[0].removeprefix("# "),
@@ -52,34 +54,34 @@ def page_data(output: Output, backend: Backend) -> dict[str, Any]:
         "weighed": output.weighed,
         "rules": before.rule_count(),
         "printed": after.rule_count(),
-        "removed": sum(each.gone for each in output.reports),
+        "removed": sum(report.gone for report in output.reports),
         "compiled": [
             {
-                "table": each.table,
-                "chain": each.chain,
-                "before": each.before,
-                "after": each.after,
-                "removed": each.gone,
-                "read": [each.read_before, each.read_after],
-                "longest": each.longest,
-                "nesting": each.nesting,
-                "ns": {name: [each.ns_before[name], spent] for name, spent in each.ns_after.items()},
-                "reads": _reads(before, after, each.table, each.chain, backend)
-                if (each.table, each.chain) in pictured
+                "table": report.table,
+                "chain": report.chain,
+                "before": report.before,
+                "after": report.after,
+                "removed": report.gone,
+                "read": [report.read_before, report.read_after],
+                "longest": report.longest,
+                "nesting": report.nesting,
+                "ns": {name: [report.ns_before[name], spent] for name, spent in report.ns_after.items()},
+                "reads": _reads(before, after, report.table, report.chain, backend)
+                if (report.table, report.chain) in pictured
                 else None,
             }
-            for each in compiled
+            for report in compiled
         ],
         "unchanged": [
             {
-                "table": each.table,
-                "chain": each.chain,
-                "rules": each.after,
-                "removed": each.gone,
-                "why": each.why,
+                "table": report.table,
+                "chain": report.chain,
+                "rules": report.after,
+                "removed": report.gone,
+                "why": report.why,
             }
-            for each in output.reports
-            if each.why
+            for report in output.reports
+            if report.why
         ],
         "tables": {
             table.name: {

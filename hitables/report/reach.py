@@ -17,7 +17,7 @@ from ..ir.packet import Backend
 from ..ir.program import Program
 from ..sources.known import Known
 from ..verify.question import KERNEL_POLICY
-from ..verify.reach import Outcome, Reached
+from ..verify.reach import Reached, ReachedBox
 from .region_text import describe
 
 REGIONS = 3  # of one rule that the text describes
@@ -59,16 +59,16 @@ def show(reached: Reached, program: Program, box: Box, limit: int, known: Known 
     return "\n".join(lines)
 
 
-def _groups(reached: Reached) -> list[list[Outcome]]:
+def _groups(reached: Reached) -> list[list[ReachedBox]]:
     """The outcomes by rule and chain, in their order, chain after chain."""
-    groups: dict[tuple[object, ...], list[Outcome]] = {}
+    groups: dict[tuple[object, ...], list[ReachedBox]] = {}
     for each in reached.outcomes:
         groups.setdefault((each.table, each.entered, each.chain, each.at, each.verdict), []).append(each)
     places = list(dict.fromkeys(key[:2] for key in groups))
     return [groups[key] for key in sorted(groups, key=lambda key: places.index(key[:2]))]
 
 
-def _decider(outcome: Outcome, program: Program, known: Known | None) -> str:
+def _decider(outcome: ReachedBox, program: Program, known: Known | None) -> str:
     if outcome.at < 0 and (outcome.chain or outcome.verdict == KERNEL_POLICY):
         return "may let them pass"
     if outcome.at < 0:
@@ -78,12 +78,12 @@ def _decider(outcome: Outcome, program: Program, known: Known | None) -> str:
     return f"by {place}{_REMARKS.get(outcome.verdict.split(' ')[0], '')}"
 
 
-def _rule(outcome: Outcome, program: Program) -> str:
+def _rule(outcome: ReachedBox, program: Program) -> str:
     rule = program.table(outcome.table)[outcome.chain].rules[outcome.at]
     return rule_text(rule._replace(counters=None), outcome.chain)
 
 
-def _conditions(outcome: Outcome) -> list[str]:
+def _conditions(outcome: ReachedBox) -> list[str]:
     """Facts and answers in words, in their order."""
     return [
         *(f'where "{key}" {"holds" if holds else "does not hold"}' for key, holds in outcome.facts),
@@ -108,7 +108,7 @@ def _common_start(lists: Sequence[Sequence[str]]) -> list[str]:
     return [column[0] for column in columns]
 
 
-def _words(outcome: Outcome, box: Box, family: Family, shared: Sequence[str] = ()) -> str:
+def _words(outcome: ReachedBox, box: Box, family: Family, shared: Sequence[str] = ()) -> str:
     """The packets of *outcome* in words that do not repeat the question, nor the *shared* conditions."""
     own = {field: values for field, values in outcome.box.items() if box.get(field) != values}
     words = describe(own, family)
@@ -135,7 +135,7 @@ def as_json(reached: Reached, program: Program, box: Box, known: Known | None = 
     }
 
 
-def _region(outcome: Outcome, program: Program, box: Box, known: Known | None) -> dict[str, Any]:
+def _region(outcome: ReachedBox, program: Program, box: Box, known: Known | None) -> dict[str, Any]:
     origin = known.origin(outcome.table, outcome.chain, outcome.at) if known and outcome.at >= 0 else None
     return {
         "table": outcome.table,

@@ -26,7 +26,7 @@ from hitables.core.interpreter import (
     OPEN_OUTCOME,
     RESULT,
     BatchInput,
-    Op,
+    InterpOp,
     TableCode,
 )
 from hitables.errors import Unsupported
@@ -46,10 +46,10 @@ __all__ = [
     "OPEN_FACT",
     "OPEN_OUTCOME",
     "RESULT",
+    "BatchResult",
     "Interner",
     "Interpreter",
     "MatchCounts",
-    "Result",
     "jump_depth",
 ]
 
@@ -87,7 +87,7 @@ class MatchCounts:
 
 
 @dataclass(frozen=True)
-class Result:
+class BatchResult:
     """The results of a batch: arrays with one item per packet, unless noted.
 
     verdict  number of the key of the deciding target, of the policy, or of "returns"
@@ -138,7 +138,7 @@ class Interpreter:
         limits: npt.NDArray[np.uint32] | None = None,
         match_counts: bool = False,
         counted: Sequence[str] | None = None,
-    ) -> Result:
+    ) -> BatchResult:
         """Send *batch* into *chain*; KeyError for an unknown table or chain.
 
         *hits*, *match_counts*: whether to count.  *matched*: how many rules to list for each packet.
@@ -149,11 +149,11 @@ class Interpreter:
         return encoded.run(chain, batch, self.interner, hits, matched, limits, match_counts, counted)
 
     def first_rules(self, table: str) -> dict[str, int]:
-        """By chain of the table: the number of its first rule in a `Result`."""
+        """By chain of the table: the number of its first rule in a `BatchResult`."""
         return self._encoded(table).first_rules
 
     def rule(self, table: str, number: int) -> tuple[str, int, Rule]:
-        """The rule with this *number* in a `Result`: its chain, its index there from 0, and itself."""
+        """The rule with this *number* in a `BatchResult`: its chain, its index there from 0, and itself."""
         for chain in self.program.table(table).chains:
             if number < len(chain.rules):
                 return chain.name, number, chain.rules[number]
@@ -208,7 +208,7 @@ class _EncodedTable:
         limits: npt.NDArray[np.uint32] | None,
         match_counts: bool,
         counted: Sequence[str] | None,
-    ) -> Result:
+    ) -> BatchResult:
         results, hit_counts, visits, rules = self.code.run(
             self.chains[chain],
             _batch_input(batch, interner, limits),
@@ -216,7 +216,7 @@ class _EncodedTable:
             visits=match_counts,
             matched=matched,
         )
-        return Result(
+        return BatchResult(
             results["verdict"],
             results["effects"],
             results["effect_count"],
@@ -364,25 +364,25 @@ class _Code:
     def _match(self, match: Match) -> Iterator[int]:
         native = match.native and self.backend is Backend.NFT
         if self.backend is Backend.LEGACY and match.is_protocol:
-            yield Op.CUT
+            yield InterpOp.CUT
         if match.needs and not native:
-            yield Op.GUARD | match.strict << 8 | match.needs << 16
+            yield InterpOp.GUARD | match.strict << 8 | match.needs << 16
         tests = [word for test in match.tests for word in self._test(test, native)]
         if match.either:
-            yield from (Op.EITHER, len(match.tests), len(tests))
+            yield from (InterpOp.EITHER, len(match.tests), len(tests))
         yield from tests
         if match.option:
-            yield Op.OPTION
+            yield InterpOp.OPTION
         number = self.interner.number
         if match.role is Role.CONSTANT:
             fact = match.fact
-            yield from (Op.FACT, number(match.key), number(match.negates or match.key))
+            yield from (InterpOp.FACT, number(match.key), number(match.negates or match.key))
             yield from (number(fact.attribute), _mask(match.reads))
             words = (fact.mask, *(end for pair in fact.values.pairs for end in pair))
             low, high, *ends = (word for value in words for word in (value & _WORD, value >> 32))
             yield from (low, high, len(ends) // 4, *ends)
         elif match.role is not Role.SPACE:
-            yield from (Op.EVENT, number(match.key), self._effects_of(match.key), _mask(match.writes))
+            yield from (InterpOp.EVENT, number(match.key), self._effects_of(match.key), _mask(match.writes))
 
     def _effects_of(self, key: str) -> int:
         """The first of three consecutive numbers: the effects of the outcomes no, yes, dropped."""
@@ -395,13 +395,13 @@ class _Code:
         slot = _NATIVE_SLOT.get(test.field, test.field) if native else test.field
         pairs = test.values.pairs
         if test.field in self.wide:
-            yield from (Op.WIDE | slot << 8, len(pairs))
+            yield from (InterpOp.WIDE | slot << 8, len(pairs))
             for bound in (bound for pair in pairs for bound in pair):
                 yield from (bound >> shift & _WORD for shift in (0, 32, 64, 96))
         elif len(pairs) == 1:
-            yield from (Op.RANGE | slot << 8, pairs[0][0], pairs[0][1] - pairs[0][0])
+            yield from (InterpOp.RANGE | slot << 8, pairs[0][0], pairs[0][1] - pairs[0][0])
         else:
-            yield from (Op.RANGES | slot << 8, len(pairs))
+            yield from (InterpOp.RANGES | slot << 8, len(pairs))
             yield from (bound for pair in pairs for bound in pair)
         if not pairs:
             yield 0
@@ -409,22 +409,22 @@ class _Code:
     def _target(self, target: Target | None) -> tuple[int, ...]:
         number = self.interner.number
         if target is None:
-            return Op.COUNT, number("counts")
+            return InterpOp.COUNT, number("counts")
         if target.kind is Kind.JUMP:
-            return Op.JUMP, self.chains[target.name]
+            return InterpOp.JUMP, self.chains[target.name]
         if target.kind is Kind.GOTO:
-            return Op.GOTO, self.chains[target.name]
+            return InterpOp.GOTO, self.chains[target.name]
         if target.kind is Kind.RETURN:
-            return (Op.RETURN,)
+            return (InterpOp.RETURN,)
         if target.ends is Ends.SURELY:
-            return Op.VERDICT, number(target.key)
+            return InterpOp.VERDICT, number(target.key)
         makes = target.makes
         words: tuple[int, ...] = (0,) * 6
         if makes is not None and makes.attribute in self.reads:
             reads, attribute = self.reads[makes.attribute], number(makes.attribute)
             values = (makes.keep & _LONG, makes.flip)
             words = (reads, attribute, *(word for value in values for word in (value & _WORD, value >> 32)))
-        return Op.FIRE, number(f"fires {target.key}"), _mask(target.writes), *words
+        return InterpOp.FIRE, number(f"fires {target.key}"), _mask(target.writes), *words
 
 
 def _mask(bits: Iterable[int]) -> int:

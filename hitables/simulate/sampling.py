@@ -29,7 +29,7 @@ from hitables.ir.semantics import DROP
 from ..verify.question import Difference, Equal, Question, chain_pairs, differs, with_open_policies
 from .batch import PacketBatch
 from .boundary_packets import BoundarySampler
-from .interpreter import Interner, Interpreter, Result
+from .interpreter import BatchResult, Interner, Interpreter
 from .number_pools import number_pools
 
 PACKETS = 20_000  # for each chain; half for the rules of either program
@@ -121,7 +121,7 @@ class _Pair:
         reads = old.reads[differ].astype(np.int64) + new.reads[differ]
         return self._confirm(table, chain, batch.packet(int(differ[np.lexsort((reads, broken))[0]])))
 
-    def _copied_memory(self, table: str, chain: str, old: Result, new: Result) -> Difference | None:
+    def _copied_memory(self, table: str, chain: str, old: BatchResult, new: BatchResult) -> Difference | None:
         """A difference if a rule's own memory was copied: then more rules with it matched in one program."""
         before, after = (
             _once_keys(interpreter.program.table(table), result.hits)

@@ -16,7 +16,7 @@ from ..apply import texts
 from ..apply.counts import Origins, keyed, of_source, origins_of, recognised, returned_by_policy, sums
 from ..apply.drift import as_named, differences
 from ..apply.in_force import InForce, in_force, number_in_force, places
-from ..apply.store import Record, Store
+from ..apply.store import Record, StateDirectory
 from ..apply.texts import Count, Tables
 from ..emit.text import rule_text, write
 from ..errors import HitablesError, NotComparable
@@ -312,7 +312,7 @@ def _printed(part: Record, family: Family) -> Record:
 
 def _in_force(folder: str, family: Family | None) -> InForce:
     """What is in force, of *family* or of both."""
-    with Store.open(folder) as store:
+    with StateDirectory.open(folder) as store:
         force = in_force(store, number_in_force(store, store.state()))
     force = force.only([place for place in places(force.record) if family in (None, place[0])])
     if not force.parts:

@@ -27,7 +27,7 @@ from itertools import groupby
 from random import Random
 from typing import NamedTuple
 
-from hitables.core.prover import Alteration, Prover, Run, Status
+from hitables.core.prover import Alteration, PairRun, Prover, ProveStatus
 from hitables.ir.fields import Family, Field
 from hitables.ir.packet import Backend
 from hitables.ir.program import Chain, Table
@@ -54,9 +54,9 @@ class OutOfBudget(Exception):
     """The time or the memory ran out."""
 
 
-def check(status: Status) -> None:
+def check(status: ProveStatus) -> None:
     """OutOfBudget unless the run came to its end."""
-    if status not in (Status.EQUAL, Status.DIFFER):
+    if status not in (ProveStatus.EQUAL, ProveStatus.DIFFER):
         raise OutOfBudget(WHY[status])
 
 
@@ -303,9 +303,9 @@ class AlteredTable:
         ways[0].each.prover.bound_items(FEW_ITEMS)
         statuses = {self._whole(at, way) for way in ways}
         ways[0].each.prover.bound_items(0)
-        if Status.DIFFER in statuses:
+        if ProveStatus.DIFFER in statuses:
             return True
-        return False if statuses == {Status.EQUAL} else None
+        return False if statuses == {ProveStatus.EQUAL} else None
 
     def _chain_differs(
         self, at: RuleAt, alteration: Alteration, ways: Sequence[_Way], box: MatchBox
@@ -314,14 +314,16 @@ class AlteredTable:
         if at.chain.policy is not None:
             return None
         status = self._in_chain(ways, at.chain, alteration, box)
-        if status == Status.DIFFER:
+        if status == ProveStatus.DIFFER:
             differing = next(ways[0].each.prover.mismatches()).as_entered
             points = (way.region.one_in(differing) for way in ways)
             if any(map(functools.partial(self._point_differs, at), ways, points)):
                 return True
-        return False if status == Status.EQUAL else None
+        return False if status == ProveStatus.EQUAL else None
 
-    def _in_chain(self, ways: Sequence[_Way], chain: Chain, alteration: Alteration, box: MatchBox) -> Status:
+    def _in_chain(
+        self, ways: Sequence[_Way], chain: Chain, alteration: Alteration, box: MatchBox
+    ) -> ProveStatus:
         """Compare the altered user chain by itself, in a short run, for all packets that may enter it.
 
         Not only for those of a built-in chain: a rule on the way may have changed what these have in common.
@@ -341,10 +343,10 @@ class AlteredTable:
         check(each.prover.behind(returns, array("I")))
         return status
 
-    def _whole(self, at: RuleAt, way: _Way) -> Status:
+    def _whole(self, at: RuleAt, way: _Way) -> ProveStatus:
         """Compare the packets of a way."""
         status = self._run(way.each, way.root, way.region.all())
-        if status == Status.DIFFER and not self.is_small:
+        if status == ProveStatus.DIFFER and not self.is_small:
             packet = way.region.one_in(next(way.each.prover.mismatches()).as_entered)
             if packet is not None:
                 shown = _Shown(way.each, way.root, packet)
@@ -357,7 +359,7 @@ class AlteredTable:
             return True
         status = self._whole(at, way)
         check(status)
-        return status == Status.DIFFER
+        return status == ProveStatus.DIFFER
 
     # ---- single packets ----
 
@@ -372,7 +374,7 @@ class AlteredTable:
         if packet is None:
             return False
         run = self._from(way.each, way.root)._replace(sets=words_of(packet))
-        if way.each.prover.run(run, short=True) != Status.DIFFER:
+        if way.each.prover.run(run, short=True) != ProveStatus.DIFFER:
             return False
         shown = _Shown(way.each, way.root, packet)
         self._note(at, shown, shown)
@@ -418,19 +420,19 @@ class AlteredTable:
         prover = shown.each.prover
         check(prover.alter(self._both(at), alteration, self._reaching(at.chain.name)))
         run = self._from(shown.each, shown.root)._replace(sets=words_of(shown.packet))
-        differs = prover.run(run, short=True) == Status.DIFFER
+        differs = prover.run(run, short=True) == ProveStatus.DIFFER
         prover.restore()
         return differs
 
-    def _run(self, each: ClassProver, chain: str, words: array[int], *, short: bool = True) -> Status:
+    def _run(self, each: ClassProver, chain: str, words: array[int], *, short: bool = True) -> ProveStatus:
         """Compare the tables from *chain* on, for the packets of *words* (RegionWords)."""
         if self._deadline.is_over():
-            return Status.NO_TIME
+            return ProveStatus.NO_TIME
         seconds, processor = self._deadline.left()
         run = self._from(each, chain)._replace(sets=words, seconds=seconds, processor=processor)
         status = each.prover.run(run, short=short)
-        return each.prover.run(run, strict=True, short=short) if status == Status.PAIRS else status
+        return each.prover.run(run, strict=True, short=short) if status == ProveStatus.PAIRS else status
 
-    def _from(self, each: ClassProver, chain: str) -> Run:
+    def _from(self, each: ClassProver, chain: str) -> PairRun:
         end = each.encoding.end(self._policy_behind[chain])
-        return Run(each.encoding.both(chain), (end, end), array("I"), 0.0)
+        return PairRun(each.encoding.both(chain), (end, end), array("I"), 0.0)

@@ -44,12 +44,12 @@ from .bdd_reader import (
     ASKS,
     FIRES,
     VERDICT,
-    Event,
     MatchRef,
+    NextEvent,
     NextEvents,
     ProgramPoint,
+    ProgramReader,
     Rank,
-    Reader,
     add,
     callers_first,
     is_asked,
@@ -90,7 +90,7 @@ class Arrival:
 
     origin: PointPair
     packets: Set
-    event: Event
+    event: NextEvent
     writes: frozenset[Metadata] = frozenset()
     makes: Assignment | None = None
     outcome: Outcome | None = None
@@ -107,7 +107,11 @@ class _ChainComparison:
     """One chain of both programs, as one backend reads it."""
 
     def __init__(
-        self, sets: PacketSets, readers: tuple[Reader, Reader], chain: str, tables: _TableComparison
+        self,
+        sets: PacketSets,
+        readers: tuple[ProgramReader, ProgramReader],
+        chain: str,
+        tables: _TableComparison,
     ) -> None:
         self.sets, self.readers, self.tables, self.chain = sets, readers, tables, chain
         self.all_packets = sets.exist & sets.box(hook_box(chain, sets.family))
@@ -151,7 +155,7 @@ class _ChainComparison:
         ]
         allowed = nothing
         if self.tables.question.malformed is Malformed.STRICTER:
-            allowed = self.sets.malformed & sides[1].get(Event(VERDICT, DROP), nothing)
+            allowed = self.sets.malformed & sides[1].get(NextEvent(VERDICT, DROP), nothing)
         for event, packets in sides[0].items():
             self.tables.deadline.tick()
             differing = packets & ~sides[1].get(event, nothing) & ~allowed
@@ -238,13 +242,13 @@ class _TableComparison:
             (each.key for each in targets if each.writes != self._target_writes[each.key]), None
         ) or next((each.key for each in asked if each.writes != self._match_writes[each.key]), None)
 
-    def writes_of(self, event: Event) -> frozenset[Metadata]:
+    def writes_of(self, event: NextEvent) -> frozenset[Metadata]:
         """The states that an effect may change."""
         if event.kind == FIRES:
             return self._target_writes[event.key]
         return self._match_writes[event.key] if event.kind == ASKS else frozenset()
 
-    def makes_of(self, event: Event) -> Assignment | None:
+    def makes_of(self, event: NextEvent) -> Assignment | None:
         """The number that an effect makes."""
         return self._target_makes[event.key] if event.kind == FIRES else None
 
@@ -263,7 +267,7 @@ class _TableComparison:
                 for backend in self.question.backends:
                     comparison, self.backend = None, backend
                     one, other = (
-                        Reader(table, chain, backend, sets, self.question.verdict_only, self.deadline)
+                        ProgramReader(table, chain, backend, sets, self.question.verdict_only, self.deadline)
                         for table in self.pair
                     )
                     comparison = _ChainComparison(sets, (one, other), chain, self)

@@ -51,7 +51,7 @@ def reading_order(point: ProgramPoint) -> Rank:
 
 
 @dataclass(frozen=True)
-class Event:
+class NextEvent:
     """The next observable event of a program: a verdict, or an effect by the key of its target or match."""
 
     kind: str  # VERDICT, FIRES, COUNTS, ASKS
@@ -60,7 +60,7 @@ class Event:
 
 VERDICT, FIRES, COUNTS, ASKS = "verdict", "fires", "counts", "asks"
 # Next event -> point behind it -> packets.  There is no point behind a verdict: ().
-NextEvents = dict[Event, dict[ProgramPoint, "Set"]]
+NextEvents = dict[NextEvent, dict[ProgramPoint, "Set"]]
 Continue = Callable[[ProgramPoint, "Set"], None]  # lets packets continue from a point
 
 
@@ -128,7 +128,7 @@ class Span:
 # ---- the program ----
 
 
-class Reader:
+class ProgramReader:
     """One table of one program, as one backend reads it from the chain *start*."""
 
     def __init__(
@@ -172,7 +172,7 @@ class Reader:
             if point:
                 self._read(point, packets, events, go_on)
             else:
-                _record(events, Event(VERDICT, self._policy), (), packets)
+                _record(events, NextEvent(VERDICT, self._policy), (), packets)
         return events
 
     def asked(self, point: ProgramPoint) -> MatchRef:
@@ -229,7 +229,7 @@ class Reader:
         self, summary: Summary, packets: Set, events: NextEvents, callers: ProgramPoint, go_on: Continue
     ) -> Set:
         for verdict, ending in summary.ends.items():
-            _record(events, Event(VERDICT, verdict), (), packets & ending)
+            _record(events, NextEvent(VERDICT, verdict), (), packets & ending)
         go_on(callers, packets & summary.leaves)
         return packets & summary.misses
 
@@ -245,11 +245,11 @@ class Reader:
             does = self.sets.match(match, self.backend)
             dropped = passing & does.drops
             if dropped.satisfiable():
-                _record(events, Event(VERDICT, DROP), (), dropped)
+                _record(events, NextEvent(VERDICT, DROP), (), dropped)
                 packets &= ~dropped
             passing &= does.holds
             if is_asked(match):
-                _record(events, Event(ASKS, match.key), (*callers, (number, at, index + 1)), passing)
+                _record(events, NextEvent(ASKS, match.key), (*callers, (number, at, index + 1)), passing)
                 return packets & ~passing
         packets &= ~passing
         if not passing.satisfiable():
@@ -262,7 +262,7 @@ class Reader:
         if target is None or (target.kind is Kind.VERDICT and not target.is_final):
             return packets | passing
         if target.is_final:
-            _record(events, Event(VERDICT, target.key), (), passing)
+            _record(events, NextEvent(VERDICT, target.key), (), passing)
         elif target.kind is Kind.RETURN:
             go_on(callers, passing)
         elif target.kind is Kind.GOTO:
@@ -365,14 +365,14 @@ class Reader:
         holds, drops = self._filter(rule)
         return holds | drops
 
-    def _effect(self, target: Target | None) -> Event | None:
+    def _effect(self, target: Target | None) -> NextEvent | None:
         """The event when *target* fires and the packet continues; None: it does not continue, or no event."""
         if target is None:
-            return None if self.verdict_only else Event(COUNTS)
+            return None if self.verdict_only else NextEvent(COUNTS)
         if target.kind is not Kind.VERDICT or target.is_final:
             return None
         silent = target.ends is Ends.NEVER and not target.writes
-        return None if self.verdict_only and silent else Event(FIRES, target.key)
+        return None if self.verdict_only and silent else NextEvent(FIRES, target.key)
 
 
 def is_asked(match: Match) -> bool:
@@ -408,7 +408,7 @@ def callers_first(table: Table, *starts: str) -> list[str]:
         raise Unsupported(f"table {table.name}: a loop of jumps: {loop}") from None
 
 
-def _record(events: NextEvents, event: Event, behind: ProgramPoint, packets: Set) -> None:
+def _record(events: NextEvents, event: NextEvent, behind: ProgramPoint, packets: Set) -> None:
     if packets.satisfiable():
         add(events.setdefault(event, {}), behind, packets)
 

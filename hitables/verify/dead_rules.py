@@ -42,7 +42,7 @@ MOST_CANDIDATES = 2_000
 
 
 @dataclass(frozen=True)
-class Boxes:
+class ListBoxes:
     """The rules of a list as boxes.
 
     lows, highs  by dimension and list rule: the bounds of its box, as coordinates
@@ -62,7 +62,7 @@ class Boxes:
         return int(found[0]) if len(found) else None
 
 
-def boxes_of(rules: ListRules) -> Boxes:
+def boxes_of(rules: ListRules) -> ListBoxes:
     encoding, count = rules.tables.encoding, rules.count
     matches, tests = encoding.matches, encoding.matches.tests
     start = rules.tables.rule_start[rules.offset : rules.offset + count + 1]
@@ -85,13 +85,13 @@ def boxes_of(rules: ListRules) -> Boxes:
         np.maximum.at(lows[at], of_rule[here], ends[2 * test_start[test[here]]])
         np.minimum.at(highs[at], of_rule[here], ends[2 * test_start[test[here] + 1] - 1])
     highs[:, of_rule[never]] = -1
-    return Boxes(lows, highs, exact & rules.final & ~rules.changing & (lows <= highs).all(axis=0))
+    return ListBoxes(lows, highs, exact & rules.final & ~rules.changing & (lows <= highs).all(axis=0))
 
 
 class CoverSearch:
     """Searches earlier rules that together cover a rule, within one budget for all rules."""
 
-    def __init__(self, of: Boxes) -> None:
+    def __init__(self, of: ListBoxes) -> None:
         self._boxes = of
         self._pieces_left = MOST_PIECES_IN_ALL
 

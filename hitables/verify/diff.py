@@ -23,7 +23,7 @@ from itertools import chain as row
 from itertools import product
 from math import prod
 
-from hitables.core.prover import Status
+from hitables.core.prover import ProveStatus
 from hitables.ir import semantics
 from hitables.ir.fields import ICMP, ICMPV6, PORT_PROTOCOLS, Family, Field, top
 from hitables.ir.hooks import hook_box
@@ -34,7 +34,7 @@ from hitables.ir.program import Program
 from hitables.ir.rule import Kind, Role, Rule
 from hitables.ir.semantics import Walk
 
-from .exact import Comparison, Region, Tell, comparisons
+from .exact import Comparison, DifferingRegion, Tell, comparisons
 from .join_boxes import Box, join
 from .packet_classes import PacketClass
 from .question import Question, Undecided, with_all_tables
@@ -145,7 +145,7 @@ def explained(
     out: Changes,
     kinds: Collection[str] = (WHOLE, FRAGMENTS, BROKEN),
     most: int = MOST,
-) -> list[list[Region]]:
+) -> list[list[DifferingRegion]]:
     """The regions of one pair of chains, in lists of those with one explanation.
 
     Only of packets of these *kinds*, and *most* of each class; none if the budget ran out.  Notes in *out*
@@ -153,14 +153,14 @@ def explained(
     """
     if comparison.parts.regions is not None:
         return []  # equal, which the regions of two lists of rules that only count would take long to show
-    groups: dict[tuple[object, ...], list[Region]] = {}
+    groups: dict[tuple[object, ...], list[DifferingRegion]] = {}
     for packets in comparison.tables.classes:
         if _kind(packets) not in kinds:
             continue
         if out.cut_off and _kind(packets) != WHOLE:
             break
         status, regions = comparison.tables.run(comparison.chain, packets, most)
-        if status not in (Status.EQUAL, Status.DIFFER):
+        if status not in (ProveStatus.EQUAL, ProveStatus.DIFFER):
             out.undecided.append(comparison.undecided(status, packets))
             return []
         doubtful = next(filter(None, map(comparison.doubtful_numbers, regions)), [])
@@ -173,14 +173,16 @@ def explained(
     return list(groups.values())
 
 
-def _explanation(region: Region) -> tuple[object, ...]:
+def _explanation(region: DifferingRegion) -> tuple[object, ...]:
     """All of a region but its packets: regions with one explanation may be joined."""
     rules = (None if ref is None else (ref.chain, ref.index) for ref in (*region.rules, *region.extra))
     asked = region.answers, region.asked_by
     return _kind(region.packets), *rules, *region.acted, *region.verdicts, *asked
 
 
-def joined(comparison: Comparison, regions: list[Region], tables: Sequence[LongChains]) -> Iterator[Change]:
+def joined(
+    comparison: Comparison, regions: list[DifferingRegion], tables: Sequence[LongChains]
+) -> Iterator[Change]:
     """The changes of regions with one explanation, as few as they can be joined to.
 
     *tables*: those of the comparison.
@@ -215,7 +217,7 @@ class Area:
     headers: int
 
 
-def areas(comparison: Comparison, regions: list[Region]) -> Iterator[Area]:
+def areas(comparison: Comparison, regions: list[DifferingRegion]) -> Iterator[Area]:
     """Regions with one explanation as areas, as few as they can be joined to."""
     attributes = comparison.tables.encoding.attributes
     dims = len(Field) + len(attributes)
@@ -237,7 +239,7 @@ def areas(comparison: Comparison, regions: list[Region]) -> Iterator[Area]:
 # ---- what each program does ----
 
 
-def _outcome(comparison: Comparison, region: Region, side: int, chains: LongChains) -> RegionOutcome:
+def _outcome(comparison: Comparison, region: DifferingRegion, side: int, chains: LongChains) -> RegionOutcome:
     extra, verdict = region.extra[side], region.verdicts[side]
     effects = () if extra is None else ((_effect(extra.rule, region.acted[side]), extra.rule.line),)
     if verdict is None:

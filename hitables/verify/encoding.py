@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from hitables.core.distinct import distinct
-from hitables.core.prover import NONE, U32, Action, ChainArrays, ClassWords, EffectArrays, Prover
+from hitables.core.prover import NONE, U32, ChainArrays, ClassWords, EffectArrays, ProveAction, Prover
 from hitables.errors import Unsupported
 from hitables.ir.attributes import Attribute, common, made_of_all
 from hitables.ir.fact import Assignment, Fact
@@ -292,7 +292,7 @@ class Encoding:
         for number, chain in enumerate(self._chains):
             if chain.end is not None:
                 own = actions[self.chain_start[number] : self.chain_start[number + 1]]
-                own[own[:, 0] == Action.RETURN] = Action.VERDICT, self._verdicts(chain.end), 0
+                own[own[:, 0] == ProveAction.RETURN] = ProveAction.VERDICT, self._verdicts(chain.end), 0
         return actions
 
     def _action(self, side: int, target: Target | None, number: int) -> tuple[int, int, int]:
@@ -305,12 +305,12 @@ class Encoding:
                 assert ref is not None
                 where = f"table {self.tables[side].name}, chain {ref.chain}, line {ref.rule.line}"
                 raise Unsupported(f"{where}: there is no chain {target.name}")
-            action = Action.JUMP if target.kind is Kind.JUMP else Action.GOTO
+            action = ProveAction.JUMP if target.kind is Kind.JUMP else ProveAction.GOTO
             return action, self.chain(side, target.name), 0
         if target.kind is Kind.RETURN:
-            return Action.RETURN, 0, 0
+            return ProveAction.RETURN, 0, 0
         if target.is_final:
-            return Action.VERDICT, self._verdicts(target.key), 0
+            return ProveAction.VERDICT, self._verdicts(target.key), 0
         silent = target.ends is Ends.NEVER and not target.writes
         return self._effect(f"fires {target.key}", target.writes, silent, target.makes)
 
@@ -318,11 +318,11 @@ class Encoding:
         self, effect: str, writes: frozenset[Metadata], silent: bool, makes: Assignment | None = None
     ) -> tuple[int, int, int]:
         if self.verdict_only and silent:
-            return Action.SILENT, 0, 0
+            return ProveAction.SILENT, 0, 0
         number = self._effects(effect)
         if makes is not None:
             self._makes[number] = makes
-        return Action.EFFECT, number, mask(writes)
+        return ProveAction.EFFECT, number, mask(writes)
 
     # ---- what chains write ----
 
@@ -330,7 +330,7 @@ class Encoding:
         count = len(self._chains)
         chain = np.repeat(np.arange(count), _sizes(self.chain_start))
         action, number, writes = self.rule_action.T
-        enters = (action == Action.JUMP) | (action == Action.GOTO)
+        enters = (action == ProveAction.JUMP) | (action == ProveAction.GOTO)
         own = np.zeros(count, np.uint32)
         np.bitwise_or.at(own, chain[~enters], writes[~enters])
         by_match = self.matches.writes[self.rule_match]

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from hitables.core.prover import Mismatch, Prover, Run, Status
+from hitables.core.prover import Mismatch, PairRun, Prover, ProveStatus
 from hitables.errors import Disagreement
 from hitables.ir import semantics
 from hitables.ir.attributes import MOST_CELLS, MOST_MADE, Attribute, before_made, common, numbers_of
@@ -57,10 +57,10 @@ Ends = tuple[int, ...]  # low, high, low, high, ... as coordinates
 Tell = Callable[[str], None]  # is called with the name of each step before it begins
 
 WHY = {
-    Status.NO_TIME: "out of time",
-    Status.NO_MEMORY: "out of memory",
-    Status.STOPPED: "stopped",
-    Status.TOO_DEEP: "the rules nest too deep",
+    ProveStatus.NO_TIME: "out of time",
+    ProveStatus.NO_MEMORY: "out of memory",
+    ProveStatus.STOPPED: "stopped",
+    ProveStatus.TOO_DEEP: "the rules nest too deep",
 }
 
 
@@ -122,7 +122,7 @@ TOO_MANY_VALUES = (
 
 
 @dataclass(frozen=True)
-class Region:
+class DifferingRegion:
     """Packets that two chains treat differently, all in the same way.
 
     sets       by dimension and number of writes before: low, high, low, high, ... as coordinates; attributes
@@ -167,46 +167,46 @@ class TableProver:
     def prover(self) -> Prover:
         return self.encoding.prover(self.question.max_memory)
 
-    def run(self, chain: str, packets: PacketClass, limit: int) -> tuple[Status, list[Region]]:
+    def run(self, chain: str, packets: PacketClass, limit: int) -> tuple[ProveStatus, list[DifferingRegion]]:
         """Compare the two chains for packets of a class: a status, and up to *limit* regions that differ."""
         if self.deadline.is_over():
-            return Status.NO_TIME, []
+            return ProveStatus.NO_TIME, []
         if not all(self._region(chain, packets).values()):
-            return Status.EQUAL, []
+            return ProveStatus.EQUAL, []
         self.deadline.begin_part()
         status = self._run(chain, packets, limit)
-        if status == Status.PAIRS:
+        if status == ProveStatus.PAIRS:
             # The pairs of rules with memory included rules that may be unreachable.  Run again from the first
             # run on, and pair only the rules that are evaluated.
             self._strict = True
             for earlier in self._runs:
                 status = self._run(*earlier, limit)
-                if status != Status.EQUAL and (limit == 1 or status != Status.DIFFER):
+                if status != ProveStatus.EQUAL and (limit == 1 or status != ProveStatus.DIFFER):
                     return status, list(self._regions(earlier[1]))
             status = self._run(chain, packets, limit)
         self._runs.append((chain, packets))
         return status, list(self._regions(packets))
 
-    def _run(self, chain: str, packets: PacketClass, limit: int) -> Status:
+    def _run(self, chain: str, packets: PacketClass, limit: int) -> ProveStatus:
         """Compare as if effects wrote any value; if that is not equal, follow the values that they write."""
         if not self.encoding.follows:
             return self._run_once(chain, packets, limit)
         status = self._run_once(chain, packets, 1)
-        if status == Status.DIFFER:
+        if status == ProveStatus.DIFFER:
             self.prover.follow(True)
             status = self._run_once(chain, packets, limit)
             self.prover.follow(False)
         return status
 
-    def _run_once(self, chain: str, packets: PacketClass, limit: int) -> Status:
+    def _run_once(self, chain: str, packets: PacketClass, limit: int) -> ProveStatus:
         encoding = self.encoding
         may_drop = packets.malformed and self.question.malformed is Malformed.STRICTER
         words, sets = encoding.class_words(packets, may_drop)
         status = self.prover.enter(words, sets)
-        if status != Status.EQUAL:
+        if status != ProveStatus.EQUAL:
             return status
         region = encoding.set_words(self._region(chain, packets))
-        run = Run(encoding.both(chain), encoding.ends(chain), region, *self.deadline.left(), limit)
+        run = PairRun(encoding.both(chain), encoding.ends(chain), region, *self.deadline.left(), limit)
         return self.prover.run(run, strict=self._strict)
 
     def _region(self, chain: str, packets: PacketClass) -> dict[Field, Values]:
@@ -221,7 +221,7 @@ class TableProver:
                 region[field] = values
         return region
 
-    def _regions(self, packets: PacketClass) -> Iterator[Region]:
+    def _regions(self, packets: PacketClass) -> Iterator[DifferingRegion]:
         """What the last run recorded."""
         keys, rule, verdict = self.encoding.matches.keys, self.encoding.rule, self.encoding.verdict
         for mismatch in self.prover.mismatches():
@@ -230,7 +230,7 @@ class TableProver:
             extra = rule(mismatch.extra[0]), rule(mismatch.extra[1])
             verdicts = verdict(mismatch.verdicts[0]), verdict(mismatch.verdicts[1])
             asked = mismatch.acted, verdicts, mismatch.asked_by
-            yield Region(packets, self._given(mismatch), answers, rules, extra, *asked)
+            yield DifferingRegion(packets, self._given(mismatch), answers, rules, extra, *asked)
 
     def _given(self, mismatch: Mismatch) -> dict[tuple[int, int], Ends]:
         """The sets of a mismatch, of which those that effects make of others are told by these."""
@@ -345,7 +345,7 @@ class Parts:
         for chain in self.at_once.chains:
             for packets in tables.classes:
                 status, differing = tables.run(chain, packets, 1)
-                if differing or status != Status.EQUAL:
+                if differing or status != ProveStatus.EQUAL:
                     return None
         return tables.prover.regions
 
@@ -378,11 +378,11 @@ class Comparison:
             status, differing = self.tables.run(self.chain, packets, 1)
             if differing:
                 return self.confirm(differing[0])
-            if status != Status.EQUAL:
+            if status != ProveStatus.EQUAL:
                 return self.undecided(status, packets)
         return Equal(True, regions + self.tables.prover.regions - before)
 
-    def undecided(self, status: Status, packets: PacketClass) -> Undecided:
+    def undecided(self, status: ProveStatus, packets: PacketClass) -> Undecided:
         """The answer when the budget ran out in a class of packets."""
         classes = self.tables.classes
         done = (classes.index(packets) + self.tables.prover.share_done) / len(classes)
@@ -391,9 +391,9 @@ class Comparison:
     def too_many_values(self, packets: PacketClass, names: Sequence[str]) -> Undecided:
         """The answer when a difference may be one of numbers of these attributes that no packet has."""
         reason = TOO_MANY_VALUES.format(" and ".join(names))
-        return replace(self.undecided(Status.TOO_DEEP, packets), reason=reason)
+        return replace(self.undecided(ProveStatus.TOO_DEEP, packets), reason=reason)
 
-    def doubtful_numbers(self, region: Region) -> list[str]:
+    def doubtful_numbers(self, region: DifferingRegion) -> list[str]:
         """The attributes of which the region has numbers that perhaps no packet has."""
         coarse, attributes = self.tables.encoding.coarse, self.tables.encoding.attributes
         dims = (dim for dim, writes in region.sets if dim in coarse and writes >= coarse[dim])
@@ -401,7 +401,7 @@ class Comparison:
 
     # ---- a region as a packet ----
 
-    def draft(self, region: Region, side: int | None = None) -> Draft:
+    def draft(self, region: DifferingRegion, side: int | None = None) -> Draft:
         """The plainest packet of a region, with the answers that the program *side* gets (None: both)."""
         encoding, family, packets = self.tables.encoding, self.tables.family, region.packets
         plain = ordinary(family, self.chain)
@@ -430,7 +430,7 @@ class Comparison:
             rewrites,
         )
 
-    def confirm(self, region: Region) -> Difference | Undecided:
+    def confirm(self, region: DifferingRegion) -> Difference | Undecided:
         """The difference that a packet of *region* shows, as plain as possible.
 
         Undecided or Disagreement when semantics does not see it.
@@ -467,13 +467,14 @@ class Comparison:
         may_drop = is_malformed(packet) and question.malformed is Malformed.STRICTER
         return differs(walks[0], walks[1], may_drop, question.verdict_only)
 
-    def _copied_memory(self, region: Region) -> Difference | None:
+    def _copied_memory(self, region: DifferingRegion) -> Difference | None:
         """The difference when one memory became two, which no packet shows; None: the memories match."""
-        a, b = region.rules
-        if a is None or b is None or not (a.rule.has_memory and b.rule.has_memory):
+        first, second = region.rules
+        if first is None or second is None or not (first.rule.has_memory and second.rule.has_memory):
             return None
         reason = (
-            f"the memory of the rule in line {a.rule.line} of the first is not one memory in the second: "
-            f"the rule in chain {b.chain}, line {b.rule.line} shares it for some packets and not for others"
+            f"the memory of the rule in line {first.rule.line} of the first is not one memory in the second: "
+            f"the rule in chain {second.chain}, line {second.rule.line} shares it for some packets and not "
+            "for others"
         )
         return Difference(self.table, self.chain, reason)

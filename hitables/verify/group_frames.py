@@ -8,7 +8,7 @@ group.
 
 All this is a guess, as in group_reader.py.
 
-Cost: linear in the rules of the region, times the number of groups.
+Cost: linear in the rules of the output, times the number of groups.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from functools import cached_property
 
 import numpy as np
 
-from hitables.core.prover import Action
+from hitables.core.prover import ProveAction
 
 from .dead_rules import MOST_UNCOPIED, boxes_of
-from .group_reader import Bools, Copies, Ints, ListRules, NotGrouped, Region, ranges
+from .group_reader import Bools, Copies, Ints, ListRules, NotGrouped, PrintedChains, ranges
 
 # ---- chains as parts ----
 
 
 @dataclass(frozen=True)
-class Part:
+class ChainPart:
     """One part of a chain: a call, or the first *size* rules of a group in line.
 
     called  the chain; -1: no call
@@ -42,13 +42,13 @@ class Part:
 
 @dataclass(frozen=True)
 class ListChain:
-    """A chain of the region as parts.
+    """A chain of the output as parts.
 
     owned  by group: how many of its first rules the chain decides, those of its calls included
     last   position of the last of them
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[ChainPart, ...]
     owned: dict[int, int]
     last: int
 
@@ -62,17 +62,17 @@ class _Frame:
     stages: list[int]
 
 
-class Layout:
-    """The chains of a region by their `-g` and their leading calls."""
+class ChainFrames:
+    """The chains of the output by their `-g` and their leading calls."""
 
-    def __init__(self, rules: ListRules, region: Region, copies: Copies) -> None:
-        self.rules, self.region, self.copies = rules, region, copies
-        goes = (region.kind == Action.GOTO) & (region.entered >= 0)
-        source, entered = region.chain[goes], region.entered[goes]
+    def __init__(self, rules: ListRules, output: PrintedChains, copies: Copies) -> None:
+        self.rules, self.output, self.copies = rules, output, copies
+        goes = (output.kind == ProveAction.GOTO) & (output.entered >= 0)
+        source, entered = output.chain[goes], output.entered[goes]
         order = np.argsort(source, kind="stable")
         self.gotos = source[order], entered[order]
-        self.is_stage = np.zeros(len(region.chains), np.bool_)
-        self.is_stage[region.entered[goes & region.matchless]] = True
+        self.is_stage = np.zeros(len(output.chains), np.bool_)
+        self.is_stage[output.entered[goes & output.matchless]] = True
         self._frames: dict[int, list[int]] = {}
 
     def leading(self, chain: int) -> list[int]:
@@ -80,13 +80,13 @@ class Layout:
         known = self._frames.get(chain)
         if known is not None:
             return known
-        region, of = self.region, self.copies.of
+        output, of = self.output, self.copies.of
         found: list[int] = []
         length = 0
-        for rule in region.rules_of(chain):
+        for rule in output.rules_of(chain):
             if self.is_call(rule):
                 length = len(found) + 1
-            elif region.kind[rule] in (Action.EFFECT, Action.SILENT) and of[rule] < 0:
+            elif output.kind[rule] in (ProveAction.EFFECT, ProveAction.SILENT) and of[rule] < 0:
                 continue  # a guard, which only drops packets whose header is cut off
             elif of[rule] < 0 and not length and self.may_be_hot(rule):
                 continue
@@ -101,25 +101,28 @@ class Layout:
 
         The lists of the groups are compared with the root as it is printed, such rules included.
         """
-        region = self.region
-        ends = region.kind[rule] == Action.VERDICT or region.kind[rule] in (Action.JUMP, Action.GOTO)
-        in_root = region.chain[rule] == region.root and region.entered[rule] < 0
-        return bool(in_root and ends and not region.matchless[rule])
+        output = self.output
+        ends = output.kind[rule] == ProveAction.VERDICT or output.kind[rule] in (
+            ProveAction.JUMP,
+            ProveAction.GOTO,
+        )
+        in_root = output.chain[rule] == output.root and output.entered[rule] < 0
+        return bool(in_root and ends and not output.matchless[rule])
 
     def is_call(self, rule: int) -> bool:
         """Whether the rule sends every packet to a new chain that may return."""
-        region = self.region
+        output = self.output
         return bool(
-            region.matchless[rule]
-            and region.kind[rule] == Action.JUMP
-            and region.entered[rule] >= 0
-            and not self.copies.is_shared[region.entered[rule]]
+            output.matchless[rule]
+            and output.kind[rule] == ProveAction.JUMP
+            and output.entered[rule] >= 0
+            and not self.copies.is_shared[output.entered[rule]]
         )
 
     def reached(self, chain: int, *, beyond_stages: bool) -> Bools:
         """By chain: whether packets reach it from *chain* by `-g`; stages are reached, and perhaps left."""
         source, entered = self.gotos
-        reached = np.zeros(len(self.region.chains), np.bool_)
+        reached = np.zeros(len(self.output.chains), np.bool_)
         reached[chain] = True
         front = np.array([chain])
         while len(front):
@@ -133,60 +136,60 @@ class Layout:
 
     def contents(self, chain: int) -> set[int]:
         """The list rules that *chain* and the chains that it calls first contain copies of."""
-        of = self.copies.of[self.reached(chain, beyond_stages=True)[self.region.chain]]
+        of = self.copies.of[self.reached(chain, beyond_stages=True)[self.output.chain]]
         contents = set(of[of >= 0].tolist())
         for rule in self.leading(chain):
             if self.is_call(rule):
-                contents |= self.contents(int(self.region.entered[rule]))
+                contents |= self.contents(int(self.output.entered[rule]))
         return contents
 
 
-def _read_frame(layout: Layout, chain: int, callers: frozenset[int] = frozenset()) -> _Frame:
+def _read_frame(frames: ChainFrames, chain: int, callers: frozenset[int] = frozenset()) -> _Frame:
     """The parts of *chain*, which is entered once."""
     if chain in callers:
         raise NotGrouped("its chains call each other in a circle")
-    region, of = layout.region, layout.copies.of
+    output, of = frames.output, frames.copies.of
     frame = _Frame(chain, [], [])
     stage: int | None = chain
     while stage is not None:
-        reached = layout.reached(stage, beyond_stages=False)
-        later = np.flatnonzero(reached & layout.is_stage)
+        reached = frames.reached(stage, beyond_stages=False)
+        later = np.flatnonzero(reached & frames.is_stage)
         later = later[later != stage]
         if len(later) > 1 or stage in frame.stages:
             raise NotGrouped("a tree ends in more than one chain")
         following = int(later[0]) if len(later) else None
         reached[later] = False
         head: list[int] = []
-        tree = reached[region.chain] & (of >= 0)
+        tree = reached[output.chain] & (of >= 0)
         begins = len(frame.parts)
-        for rule in _leading_in_frame(layout, stage, following):
-            if not layout.is_call(rule):
+        for rule in _leading_in_frame(frames, stage, following):
+            if not frames.is_call(rule):
                 tree[rule] = False
                 head.append(int(of[rule]))
                 continue
             if head:
                 frame.parts.append(np.array(head))
             head = []
-            frame.parts.append(_read_frame(layout, int(region.entered[rule]), callers | {chain}))
+            frame.parts.append(_read_frame(frames, int(output.entered[rule]), callers | {chain}))
         frame.parts.append(of[tree])
         frame.stages.extend([stage, *[-1] * (len(frame.parts) - begins - 1)])
         stage = following
     return frame
 
 
-def _leading_in_frame(layout: Layout, chain: int, following: int | None) -> list[int]:
+def _leading_in_frame(frames: ChainFrames, chain: int, following: int | None) -> list[int]:
     """The leading rules of *chain* without those from a call on that is the form of the copy behind it."""
-    leading = layout.leading(chain)
+    leading = frames.leading(chain)
     for at, rule in enumerate(leading):
         after = rule + 1
-        if following is None or not layout.is_call(rule) or after == layout.region.start[chain + 1]:
+        if following is None or not frames.is_call(rule) or after == frames.output.start[chain + 1]:
             continue
-        copied = int(layout.copies.of[after])
-        if copied < 0 or layout.rules.final[copied]:
+        copied = int(frames.copies.of[after])
+        if copied < 0 or frames.rules.final[copied]:
             continue
-        called = layout.contents(int(layout.region.entered[rule]))
-        if not called.isdisjoint(layout.contents(following)):
-            calls = [each for each in range(at) if layout.is_call(leading[each])]
+        called = frames.contents(int(frames.output.entered[rule]))
+        if not called.isdisjoint(frames.contents(following)):
+            calls = [each for each in range(at) if frames.is_call(leading[each])]
             return leading[: calls[-1] + 1] if calls else []
     return leading
 
@@ -202,7 +205,7 @@ class Groups:
     position     by number: where the rule is in the list
     number_of    by position: the rule's number; -1: it is not live
     group_start  by group: the number of its first rule; one entry more than groups
-    uncopied     by position: live, but the region has no copy
+    uncopied     by position: live, but the output has no copy
     is_called    by group: it is read in a chain that is entered by `-j`
     chains       the root, and the chains that are entered from it once
     """
@@ -234,9 +237,9 @@ class Groups:
         return sizes
 
 
-def number_groups(rules: ListRules, layout: Layout) -> Groups:
+def number_groups(rules: ListRules, frames: ChainFrames) -> Groups:
     """Group each live rule of the list by the part of the root that contains its copy."""
-    frame = _read_frame(layout, layout.region.root)
+    frame = _read_frame(frames, frames.output.root)
     group = np.full(rules.count, -1)
     is_called: list[bool] = []
 
@@ -249,10 +252,10 @@ def number_groups(rules: ListRules, layout: Layout) -> Groups:
             is_called.append(called)
 
     mark(frame, False)
-    for first, equal in layout.copies.equal.items():
+    for first, equal in frames.copies.equal.items():
         group[equal] = group[first]
     uncopied = rules.live & (group < 0)
-    group = _with_versions_alone(layout, group)
+    group = _with_versions_alone(frames, group)
     group = _with_uncopied(rules, group, np.flatnonzero(rules.live & (group < 0)), len(is_called) - 1)
     order = np.lexsort((np.arange(rules.count), group))
     position = order[rules.live[order]]
@@ -267,15 +270,15 @@ def number_groups(rules: ListRules, layout: Layout) -> Groups:
 
 def _add_frame(frame: _Frame, groups: Groups, first: int) -> int:
     """Add the chains of *frame*, whose first group is *first*; the group behind its last."""
-    parts: list[Part] = []
+    parts: list[ChainPart] = []
     owned: dict[int, int] = {}
     for part, stage in zip(frame.parts, frame.stages, strict=True):
         if isinstance(part, _Frame):
             first = _add_frame(part, groups, first)
-            parts.append(Part(called=part.chain, stage=stage))
+            parts.append(ChainPart(called=part.chain, stage=stage))
             owned |= groups.chains[part.chain].owned
             continue
-        parts.append(Part(group=first, size=groups.sizes[first], stage=stage))
+        parts.append(ChainPart(group=first, size=groups.sizes[first], stage=stage))
         owned[first] = groups.sizes[first]
         first += 1
     if frame.chain in groups.chains:
@@ -284,21 +287,21 @@ def _add_frame(frame: _Frame, groups: Groups, first: int) -> int:
     return first
 
 
-def _list_chain(parts: list[Part], owned: dict[int, int], groups: Groups) -> ListChain:
+def _list_chain(parts: list[ChainPart], owned: dict[int, int], groups: Groups) -> ListChain:
     last = max((groups.last_position(each, size) for each, size in owned.items()), default=-1)
     return ListChain(tuple(parts), owned, last)
 
 
-def _with_versions_alone(layout: Layout, group: Ints) -> Ints:
+def _with_versions_alone(frames: ChainFrames, group: Ints) -> Ints:
     """*group*, where a rule that only versions have copies of gets the group of rules beside its copies."""
-    region, of = layout.region, layout.copies.of
+    output, of = frames.output, frames.copies.of
     copied = np.flatnonzero(of >= 0)
-    of_chain = np.full(len(region.chains), -1)
-    np.maximum.at(of_chain, region.chain[copied], group[of[copied]])
+    of_chain = np.full(len(output.chains), -1)
+    np.maximum.at(of_chain, output.chain[copied], group[of[copied]])
     group = group.copy()
     alone = copied[group[of[copied]] < 0]
-    np.maximum.at(group, of[alone], of_chain[region.chain[alone]])
-    for first, equal in layout.copies.equal.items():
+    np.maximum.at(group, of[alone], of_chain[output.chain[alone]])
+    for first, equal in frames.copies.equal.items():
         group[equal] = group[first]
     return group
 
@@ -329,7 +332,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Forms:
+class GroupForms:
     """What is searched before the rules of the list.
 
     call_before    by list rule
@@ -342,11 +345,11 @@ class Forms:
     chains: dict[int, ListChain]
 
 
-def read_forms(rules: ListRules, layout: Layout, groups: Groups) -> Forms:
+def read_forms(rules: ListRules, frames: ChainFrames, groups: Groups) -> GroupForms:
     """The forms of all rules, and the chains that they call."""
-    region, copies = layout.region, layout.copies
-    latest = _latest_copies(layout, groups)
-    call_before = _calls_before(layout, latest.max(axis=1, initial=-1))
+    output, copies = frames.output, frames.copies
+    latest = _latest_copies(frames, groups)
+    call_before = _calls_before(frames, latest.max(axis=1, initial=-1))
     limits: dict[int, int] = {}
     for rule, call in call_before.items():
         limits[call.chain] = min(rule, limits.get(call.chain, rules.count))
@@ -356,37 +359,37 @@ def read_forms(rules: ListRules, layout: Layout, groups: Groups) -> Forms:
         chain = waiting.pop()
         if chain in calls:
             continue
-        leading = layout.leading(chain)
-        if not all(map(layout.is_call, leading)):
+        leading = frames.leading(chain)
+        if not all(map(frames.is_call, leading)):
             raise NotGrouped("a chain that is called before a rule does not begin with its calls")
-        calls[chain] = [int(region.entered[rule]) for rule in leading]
+        calls[chain] = [int(output.entered[rule]) for rule in leading]
         for called in calls[chain]:
             limits[called] = min(limits[chain], limits.get(called, rules.count))
         waiting += calls[chain]
     chains: dict[int, ListChain] = {}
     for chain in calls:
         _add_version(chain, calls, latest, limits, groups, chains, frozenset())
-    return Forms(call_before, copies.listed_before, chains)
+    return GroupForms(call_before, copies.listed_before, chains)
 
 
-def _calls_before(layout: Layout, latest: Ints) -> dict[int, Call]:
+def _calls_before(frames: ChainFrames, latest: Ints) -> dict[int, Call]:
     """The form of each rule that has one; *latest*: by chain, the last position that it has a copy of."""
-    region, copies = layout.region, layout.copies
-    entries = np.zeros(len(region.chains), np.bool_)
-    entries[region.root] = True
-    entries[region.entered[(region.kind == Action.JUMP) & (region.entered >= 0)]] = True
-    entries |= layout.is_stage
+    output, copies = frames.output, frames.copies
+    entries = np.zeros(len(output.chains), np.bool_)
+    entries[output.root] = True
+    entries[output.entered[(output.kind == ProveAction.JUMP) & (output.entered >= 0)]] = True
+    entries |= frames.is_stage
     leads: set[int] = set()
-    for chain in np.unique(region.chain[copies.calls]).tolist():
+    for chain in np.unique(output.chain[copies.calls]).tolist():
         if entries[chain]:
-            leads.update(_leads_of(layout, chain))
+            leads.update(_leads_of(frames, chain))
     found: dict[int, dict[int, int]] = {}
     for at in copies.calls:
         if at not in leads:
             of_rule = found.setdefault(int(copies.of[at + 1]), {})
-            of_rule[int(region.entered[at])] = region.match_count(at)
+            of_rule[int(output.entered[at])] = output.match_count(at)
     call_before: dict[int, Call] = {}
-    rules = layout.rules
+    rules = frames.rules
     repeated = {rules.match_keys[at] for at in np.flatnonzero(~rules.live).tolist()}
     for first, candidates in found.items():
         for rule in copies.equal.get(first, [first]):
@@ -399,25 +402,25 @@ def _calls_before(layout: Layout, latest: Ints) -> dict[int, Call]:
     return call_before
 
 
-def _leads_of(layout: Layout, chain: int) -> list[int]:
+def _leads_of(frames: ChainFrames, chain: int) -> list[int]:
     """The leading calls of a chain that is a frame, or that a form calls."""
     following = None
-    if layout.is_stage[chain] or chain == layout.region.root:
-        reached = layout.reached(chain, beyond_stages=False) & layout.is_stage
+    if frames.is_stage[chain] or chain == frames.output.root:
+        reached = frames.reached(chain, beyond_stages=False) & frames.is_stage
         later = np.flatnonzero(reached)
         later = later[later != chain]
         following = int(later[0]) if len(later) else None
-    return [rule for rule in _leading_in_frame(layout, chain, following) if layout.is_call(rule)]
+    return [rule for rule in _leading_in_frame(frames, chain, following) if frames.is_call(rule)]
 
 
-def _latest_copies(layout: Layout, groups: Groups) -> Ints:
+def _latest_copies(frames: ChainFrames, groups: Groups) -> Ints:
     """By chain and group: the last position with a copy in the chain or one reached by `-g`; or -1."""
-    region, of = layout.region, layout.copies.of
-    latest = np.full((len(region.chains), groups.count), -1)
+    output, of = frames.output, frames.copies.of
+    latest = np.full((len(output.chains), groups.count), -1)
     copied = np.flatnonzero(of >= 0)
     last = of[copied]
-    np.maximum.at(latest, (region.chain[copied], groups.group[last]), last)
-    source, entered = layout.gotos
+    np.maximum.at(latest, (output.chain[copied], groups.group[last]), last)
+    source, entered = frames.gotos
     while True:
         more = latest.copy()
         np.maximum.at(more, source, latest[entered])
@@ -445,13 +448,13 @@ def _add_version(
         raise NotGrouped("a chain that is called before a rule has no rule of the list")
     group = int(present[0])
     size = _segment_size(groups, group, int(latest[chain, group]), limits[chain])
-    parts = [Part(called=called) for called in calls[chain]]
+    parts = [ChainPart(called=called) for called in calls[chain]]
     owned = {group: size}
     for called in calls[chain]:
         below = _add_version(called, calls, latest, limits, groups, chains, callers | {chain})
         for each, most in below.owned.items():
             owned[each] = max(most, owned.get(each, 0))
-    chains[chain] = _list_chain([*parts, Part(group=group, size=size)], owned, groups)
+    chains[chain] = _list_chain([*parts, ChainPart(group=group, size=size)], owned, groups)
     return chains[chain]
 
 

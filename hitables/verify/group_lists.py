@@ -73,7 +73,7 @@ from hitables.core.prover import U32, ChainArrays
 
 from .dead_rules import without_dead
 from .encoding import Encoding
-from .group_frames import Forms, Groups, Layout, ListChain, Part, number_groups, read_forms
+from .group_frames import ChainFrames, ChainPart, GroupForms, Groups, ListChain, number_groups, read_forms
 from .group_reader import (
     ListRules,
     NotGrouped,
@@ -81,7 +81,7 @@ from .group_reader import (
     find_copies,
     has_calls,
     read_list,
-    read_region,
+    read_output,
     with_copied,
 )
 from .third_program import Checks, PrintedList, third_program
@@ -137,23 +137,23 @@ def read_printed(tables: Tables, chain: int, root: int, *, leave_out: bool) -> P
     if not len(tables.rules_of(chain)):
         raise NotGrouped("the list is empty")
     rules = read_list(tables, chain)
-    region = read_region(tables, root)
-    copies = find_copies(rules, region)
+    output = read_output(tables, root)
+    copies = find_copies(rules, output)
     rules = with_copied(rules, copies)
     dead: dict[int, list[int]] = {}
     if leave_out:
         rules, dead = without_dead(rules, copies)
-    layout = Layout(rules, region, copies)
-    groups = number_groups(rules, layout)
-    forms = read_forms(rules, layout, groups)
-    check_law(rules, groups, forms, region.root)
-    return PrintedList(chain, rules, region, groups, forms, dead)
+    frames = ChainFrames(rules, output, copies)
+    groups = number_groups(rules, frames)
+    forms = read_forms(rules, frames, groups)
+    check_law(rules, groups, forms, output.root)
+    return PrintedList(chain, rules, output, groups, forms, dead)
 
 
 # ---- the law ----
 
 
-def check_law(rules: ListRules, groups: Groups, forms: Forms, root: int) -> None:
+def check_law(rules: ListRules, groups: Groups, forms: GroupForms, root: int) -> None:
     """Check all of the laws but what reorder.c checks; NotGrouped when they do not hold."""
     if groups.group_start[0] != 0 or sum(groups.sizes) != np.count_nonzero(rules.live):
         raise NotGrouped("the groups do not have all rules of the list")
@@ -182,7 +182,7 @@ def check_law(rules: ListRules, groups: Groups, forms: Forms, root: int) -> None
             raise NotGrouped("rules are listed before a rule in another order than the list's")
 
 
-def _owned(part: Part, chains: dict[int, ListChain]) -> Collection[int]:
+def _owned(part: ChainPart, chains: dict[int, ListChain]) -> Collection[int]:
     """The groups that a part of a version has rules of."""
     return chains[part.called].owned if part.called >= 0 else (part.group,)
 
@@ -208,7 +208,7 @@ def _check_version(chain: ListChain, groups: Groups, chains: dict[int, ListChain
     first_group = min(chain.owned)
     decided: dict[int, int] = {}
 
-    def check(part: Part) -> None:
+    def check(part: ChainPart) -> None:
         called = chains.get(part.called)
         owned = {part.group: part.size} if called is None else called.owned
         last = groups.last_position(part.group, part.size) if called is None else called.last

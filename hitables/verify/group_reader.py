@@ -23,14 +23,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hitables.core.prover import Action
+from hitables.core.prover import ProveAction
 
 from .encoding import Encoding
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-_ENTERS = (Action.JUMP, Action.GOTO)
+_ENTERS = (ProveAction.JUMP, ProveAction.GOTO)
 
 
 class NotGrouped(Exception):
@@ -110,8 +110,8 @@ class Tables:
     def _finds_end(self, chain: int) -> bool:
         for rule in self.rules_of(chain):
             kind, number = int(self.action[rule, 0]), int(self.action[rule, 1])
-            ends = kind == Action.VERDICT or (kind in _ENTERS and self.surely_ends(number))
-            if kind == Action.RETURN or (kind == Action.GOTO and not ends):
+            ends = kind == ProveAction.VERDICT or (kind in _ENTERS and self.surely_ends(number))
+            if kind == ProveAction.RETURN or (kind == ProveAction.GOTO and not ends):
                 return False
             if ends and self.matchless[rule]:
                 return True
@@ -162,7 +162,7 @@ def read_list(tables: Tables, chain: int) -> ListRules:
     changing = np.zeros(len(numbers), np.bool_)
     changing[owner[matches.reads[used] & written != 0]] = True
     kind = tables.action[numbers, 0]
-    final = np.isin(kind, (Action.VERDICT, Action.RETURN))
+    final = np.isin(kind, (ProveAction.VERDICT, ProveAction.RETURN))
     for at in np.flatnonzero(np.isin(kind, _ENTERS)).tolist():
         final[at] = tables.surely_ends(int(tables.action[numbers[at], 1]))
     final &= ~asks
@@ -183,7 +183,7 @@ def read_list(tables: Tables, chain: int) -> ListRules:
 
 
 @dataclass(frozen=True)
-class Region:
+class PrintedChains:
     """The root and the new chains that packets reach from it.  Chains are numbered from 0, and rules from 0.
 
     chains   by chain: its number in the encoding
@@ -218,7 +218,7 @@ class Region:
         return int(self.tables.rule_start[number + 1] - self.tables.rule_start[number])
 
 
-def read_region(tables: Tables, root: int) -> Region:
+def read_output(tables: Tables, root: int) -> PrintedChains:
     """The chains that *root*, of the second program, is printed in."""
     reached, front = {root}, [root]
     enters_new, number = tables.enters_new, tables.action[:, 1]
@@ -232,7 +232,7 @@ def read_region(tables: Tables, root: int) -> Region:
     sizes = tables.chain_start[chains + 1] - tables.chain_start[chains]
     rules = ranges(tables.chain_start[chains], sizes)
     entered = np.where(enters_new[rules], np.searchsorted(chains, number[rules]), -1)
-    return Region(
+    return PrintedChains(
         tables,
         int(np.searchsorted(chains, root)),
         chains,
@@ -250,14 +250,14 @@ def read_region(tables: Tables, root: int) -> Region:
 
 @dataclass(frozen=True)
 class Copies:
-    """Where the region contains the rules of the list.
+    """Where the output contains the rules of the list.
 
-    of             by rule of the region: the rule of the list that it is a copy of, of equal ones the first;
+    of             by rule of the output: the rule of the list that it is a copy of, of equal ones the first;
                    -1: it is none, or it is a form's
     equal          by rule of the list with equal ones behind it: all of them
     is_shared      by chain: it keeps a rule with memory, which other rules enter by `-j`
     listed_before  by list rule: the list rules that its copies decide first, spelled out
-    calls          rules of the region that call a new chain in front of a copy
+    calls          rules of the output that call a new chain in front of a copy
     """
 
     of: Ints
@@ -267,22 +267,22 @@ class Copies:
     calls: list[int]
 
 
-def find_copies(rules: ListRules, region: Region) -> Copies:
+def find_copies(rules: ListRules, output: PrintedChains) -> Copies:
     """The copies of all rules of the list, with their forms."""
-    match_keys = rules.tables.match_keys(region.rules)
-    target_keys = rules.tables.target_keys(region.rules)
+    match_keys = rules.tables.match_keys(output.rules)
+    target_keys = rules.tables.target_keys(output.rules)
     of, equal = _same_rules(rules, match_keys, target_keys)
-    is_shared = _shared_chains(rules, region, of)
-    enters_shared = (region.kind == Action.JUMP) & (region.entered >= 0) & is_shared[region.entered]
-    of = np.where(is_shared[region.chain], -1, of)
-    kept = region.entered[enters_shared]
+    is_shared = _shared_chains(rules, output, of)
+    enters_shared = (output.kind == ProveAction.JUMP) & (output.entered >= 0) & is_shared[output.entered]
+    of = np.where(is_shared[output.chain], -1, of)
+    kept = output.entered[enters_shared]
     of[enters_shared] = _same_rules(
         rules,
-        [match_keys[at] for at in region.start[kept].tolist()],
-        [target_keys[at] for at in region.start[kept].tolist()],
+        [match_keys[at] for at in output.start[kept].tolist()],
+        [target_keys[at] for at in output.start[kept].tolist()],
     )[0]
-    listed_before = _listed(rules, region, of, match_keys, target_keys)
-    return Copies(of, equal, is_shared, listed_before, _calls(rules, region, of, is_shared, match_keys))
+    listed_before = _listed(rules, output, of, match_keys, target_keys)
+    return Copies(of, equal, is_shared, listed_before, _calls(rules, output, of, is_shared, match_keys))
 
 
 def _same_rules(
@@ -305,17 +305,17 @@ def _same_rules(
     return same, equal
 
 
-def _shared_chains(rules: ListRules, region: Region, same: Ints) -> Bools:
+def _shared_chains(rules: ListRules, output: PrintedChains, same: Ints) -> Bools:
     """By chain: it is new, and its only rule is one of the list with memory."""
-    alone = np.diff(region.start) == 1
-    alone[region.root] = False
-    first = same[np.minimum(region.start[:-1], len(same) - 1)]
+    alone = np.diff(output.start) == 1
+    alone[output.root] = False
+    first = same[np.minimum(output.start[:-1], len(same) - 1)]
     shared: Bools = alone & (first >= 0) & rules.has_memory[np.maximum(first, 0)]
     return shared
 
 
 def _listed(
-    rules: ListRules, region: Region, of: Ints, match_keys: list[bytes], target_keys: list[bytes]
+    rules: ListRules, output: PrintedChains, of: Ints, match_keys: list[bytes], target_keys: list[bytes]
 ) -> dict[int, list[int]]:
     """Find the rules that go (`-g`) to a chain of copies which ends in their own target; change *of*.
 
@@ -324,51 +324,53 @@ def _listed(
     A chain behind a test may look so by chance.  Then the rule has copies elsewhere.
     """
     final = {rules.match_keys[at]: at for at in np.flatnonzero(rules.live & rules.final).tolist()}
-    last = region.start[1:] - 1
-    filled = np.diff(region.start) > 0
-    gotos = (region.kind == Action.GOTO) & (region.entered >= 0) & ~region.matchless & filled[region.entered]
-    found: list[tuple[int, int, int, list[int]]] = []
+    last = output.start[1:] - 1
+    filled = np.diff(output.start) > 0
+    gotos = (
+        (output.kind == ProveAction.GOTO) & (output.entered >= 0) & ~output.matchless & filled[output.entered]
+    )
+    candidates: list[tuple[int, int, int, list[int]]] = []
     for at in np.flatnonzero(gotos).tolist():
-        rule, chain = final.get(match_keys[at], -1), int(region.entered[at])
+        rule, chain = final.get(match_keys[at], -1), int(output.entered[at])
         if rule < 0 or target_keys[last[chain]] != rules.target_keys[rule]:
             continue
-        if not region.matchless[last[chain]] and not region.matches(last[chain]) < region.matches(at):
+        if not output.matchless[last[chain]] and not output.matches(last[chain]) < output.matches(at):
             continue
         # Of rules with the same matches, the first decides.
         firsts: dict[bytes, int] = {}
-        for each in range(int(region.start[chain]), int(last[chain])):
-            firsts.setdefault(match_keys[each], each)
+        for before in range(int(output.start[chain]), int(last[chain])):
+            firsts.setdefault(match_keys[before], before)
         listed = of[np.array(list(firsts.values()), np.int64)].tolist()
-        if all(each >= 0 and rules.final[each] for each in listed):
-            found.append((at, rule, chain, listed))
+        if all(list_rule >= 0 and rules.final[list_rule] for list_rule in listed):
+            candidates.append((at, rule, chain, listed))
     while True:
-        inside = np.zeros(len(region.chains), np.bool_)
-        inside[[chain for _, _, chain, _ in found]] = True
+        inside = np.zeros(len(output.chains), np.bool_)
+        inside[[chain for _, _, chain, _ in candidates]] = True
         elsewhere = np.zeros(rules.count, np.bool_)
-        elsewhere[of[(of >= 0) & ~inside[region.chain]]] = True
-        kept = [each for each in found if not elsewhere[each[1]]]
-        if len(kept) == len(found):
+        elsewhere[of[(of >= 0) & ~inside[output.chain]]] = True
+        kept = [candidate for candidate in candidates if not elsewhere[candidate[1]]]
+        if len(kept) == len(candidates):
             break
-        found = kept
+        candidates = kept
     listed_before: dict[int, list[int]] = {}
-    of[inside[region.chain]] = -1
-    for at, rule, _, listed in found:
+    of[inside[output.chain]] = -1
+    for at, rule, _, listed in candidates:
         if listed_before.setdefault(rule, listed) == listed:
             of[at] = rule
     return listed_before
 
 
 def _calls(
-    rules: ListRules, region: Region, of: Ints, is_shared: Bools, match_keys: list[bytes]
+    rules: ListRules, output: PrintedChains, of: Ints, is_shared: Bools, match_keys: list[bytes]
 ) -> list[int]:
     """The rules that call a new chain, right before a copy with at least their matches."""
-    jumps = (region.kind == Action.JUMP) & (region.entered >= 0) & ~is_shared[region.entered]
-    calls = np.flatnonzero(jumps[:-1] & (of[1:] >= 0) & (region.chain[1:] == region.chain[:-1]))
+    jumps = (output.kind == ProveAction.JUMP) & (output.entered >= 0) & ~is_shared[output.entered]
+    calls = np.flatnonzero(jumps[:-1] & (of[1:] >= 0) & (output.chain[1:] == output.chain[:-1]))
     return [at for at in calls.tolist() if rules.match_keys[int(of[at + 1])].startswith(match_keys[at])]
 
 
 def with_copied(rules: ListRules, copies: Copies) -> ListRules:
-    """The list, where a rule that acts on no packet is kept if the region has a copy of it."""
+    """The list, where a rule that acts on no packet is kept if the output has a copy of it."""
     live = rules.live.copy()
     live[copies.of[copies.of >= 0]] = True
     for equal in copies.equal.values():
@@ -383,8 +385,8 @@ def has_calls(tables: Tables, chain: int) -> bool:
     """
     if not np.any(tables.enters_new[tables.chain_start[chain] : tables.chain_start[chain + 1]]):
         return False
-    region = read_region(tables, chain)
-    called = region.entered[(region.kind == Action.JUMP) & (region.entered >= 0)]
-    if np.any(np.diff(region.start)[called] != 1):
+    output = read_output(tables, chain)
+    called = output.entered[(output.kind == ProveAction.JUMP) & (output.entered >= 0)]
+    if np.any(np.diff(output.start)[called] != 1):
         return True
-    return any(not tables.has_memory(int(region.rules[region.start[each]])) for each in set(called.tolist()))
+    return any(not tables.has_memory(int(output.rules[output.start[each]])) for each in set(called.tolist()))

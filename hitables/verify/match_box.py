@@ -27,7 +27,7 @@ MOST_WAYS = 4096  # to a chain that are held, before they are united
 MOST_INTERVALS = 1024  # of the tests on the way to a chain; of more, their hull
 
 
-class Written(NamedTuple):
+class TableWrites(NamedTuple):
     """What the rules of a table may change: states, and the header fields that depend on them."""
 
     states: frozenset[Metadata]
@@ -59,7 +59,7 @@ class MatchBox:
     def __init__(
         self,
         matches: Sequence[Match],
-        written: Written,
+        written: TableWrites,
         family: Family,
         entry: Mapping[Field, Values] = NOWHERE,
         *,
@@ -128,12 +128,14 @@ def _may_drop(match: Match, packets: PacketClass, backend: Backend) -> bool:
     return packets.bytes < match.needs
 
 
-def written_by(table: Table) -> Written:
+def written_by(table: Table) -> TableWrites:
     states = table.states_written()
-    return Written(states, frozenset(field for state in states for field in FIELDS_WRITTEN.get(state, ())))
+    return TableWrites(
+        states, frozenset(field for state in states for field in FIELDS_WRITTEN.get(state, ()))
+    )
 
 
-def _tests_of(matches: Sequence[Match], written: Written) -> dict[Field, Values]:
+def _tests_of(matches: Sequence[Match], written: TableWrites) -> dict[Field, Values]:
     """What the matches ask of the fields of a packet as it enters the table."""
     tests: dict[Field, Values] = {}
     for match in matches:
@@ -144,7 +146,7 @@ def _tests_of(matches: Sequence[Match], written: Written) -> dict[Field, Values]
 
 
 def entry_tests(
-    table: Table, callers_first: Iterable[str], written: Written
+    table: Table, callers_first: Iterable[str], written: TableWrites
 ) -> dict[str, Mapping[Field, Values]]:
     """By chain of *callers_first*: tests that every packet passes before it reaches the chain's rules.
 

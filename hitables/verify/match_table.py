@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from hitables.core.prover import U32, MatchArrays, Op
+from hitables.core.prover import U32, MatchArrays, ProveOp
 from hitables.ir.attributes import Attribute, attributes_of
 from hitables.ir.fact import Assignment, Fact
 from hitables.ir.fields import Family, Field
@@ -290,7 +290,11 @@ def _codes(distinct: _Distinct, tests: TestTable, keys: dict[str, int], backend:
     own = np.repeat(plain, distinct.sizes)
     code[~is_plain] = code_of_others
     code[is_plain] = np.stack(
-        (np.where(np.repeat(native, distinct.sizes)[own], Op.NATIVE, Op.TEST), distinct.test_list[own]), 1
+        (
+            np.where(np.repeat(native, distinct.sizes)[own], ProveOp.NATIVE, ProveOp.TEST),
+            distinct.test_list[own],
+        ),
+        1,
     ).ravel()
     return code, np.cumsum(np.append(0, steps)).astype(np.uint32)
 
@@ -304,31 +308,31 @@ def _code(
 ) -> tuple[array[int], list[int]]:
     """The steps of the matches, one match after the other, and how many each has."""
     code, counts = array("I"), []
-    op_test, op_native = int(Op.TEST), int(Op.NATIVE)
+    op_test, op_native = int(ProveOp.TEST), int(ProveOp.NATIVE)
     in_nft, space = backend is Backend.NFT, Role.SPACE
     for match, own in zip(matches, own_tests, strict=True):
         before = len(code)
         native = in_nft and match.native
         op = op_native if native else op_test
         if match.is_protocol:
-            code.extend((Op.CUT, 0))
+            code.extend((ProveOp.CUT, 0))
         if match.needs and not native:
-            code.extend((Op.NEED, match.needs | match.strict << 16))
+            code.extend((ProveOp.NEED, match.needs | match.strict << 16))
         if match.either:
-            code.extend((Op.EITHER, len(own)) if own else (Op.NEVER, 0))
+            code.extend((ProveOp.EITHER, len(own)) if own else (ProveOp.NEVER, 0))
         for test in own:
             code.append(op)
             code.append(test)
         if match.option:
-            code.extend((Op.OPTION, 0))
+            code.extend((ProveOp.OPTION, 0))
         if match.role is space:
             pass
         elif match.role is Role.CONSTANT:
             code.extend((op_test, tests.facts[match.fact]))
         else:
-            code.extend((Op.EVENT, keys[match.key] << 1 | (match.role is Role.ONCE)))
+            code.extend((ProveOp.EVENT, keys[match.key] << 1 | (match.role is Role.ONCE)))
             if match.writes:
-                code.extend((Op.WRITE, mask(match.writes)))
+                code.extend((ProveOp.WRITE, mask(match.writes)))
         counts.append((len(code) - before) // 2)
     return code, counts
 

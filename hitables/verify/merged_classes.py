@@ -20,7 +20,7 @@ from functools import cached_property
 
 import numpy as np
 
-from hitables.core.prover import NONE, Action, Prover, Run, Status
+from hitables.core.prover import NONE, PairRun, ProveAction, Prover, ProveStatus
 from hitables.ir.choices import Malformed
 from hitables.ir.fields import PORT_PROTOCOLS, Family, Field, top
 from hitables.ir.hooks import hook_box
@@ -42,9 +42,9 @@ ITEMS = 1_000_000
 
 # Why the lists of groups prove nothing, by the end of the run that compared them with the trees.
 _WHY = {
-    Status.DIFFER: "the lists of its groups are not equal to what is printed",
-    Status.TOO_DEEP: "comparing the lists of its groups took too many steps",
-    Status.PAIRS: "a memory of its groups has two partners",
+    ProveStatus.DIFFER: "the lists of its groups are not equal to what is printed",
+    ProveStatus.TOO_DEEP: "comparing the lists of its groups took too many steps",
+    ProveStatus.PAIRS: "a memory of its groups has two partners",
 }
 
 BackendClass = tuple[Backend, PacketClass]
@@ -135,18 +135,18 @@ class MergedClasses:
         by_lists = self._has_lists(chain)
         by_regions = self.in_parts.isdisjoint(self._reached(chain))
         for group in self._class_groups() if by_lists or by_regions else ():
-            status = Status.TOO_DEEP
+            status = ProveStatus.TOO_DEEP
             noted = dict(self.why)
             for leave_out in self._leaves_out if by_lists else ():
-                if status == Status.TOO_DEEP:
+                if status == ProveStatus.TOO_DEEP:
                     status = self._prove_by_lists(group, chain, leave_out)
-            if status == Status.EQUAL:
+            if status == ProveStatus.EQUAL:
                 self.why = noted
-            if status == Status.TOO_DEEP and by_regions:
+            if status == ProveStatus.TOO_DEEP and by_regions:
                 status = self._compare_regions(group, chain)
-            if status in (Status.NO_TIME, Status.NO_MEMORY, Status.STOPPED):
+            if status in (ProveStatus.NO_TIME, ProveStatus.NO_MEMORY, ProveStatus.STOPPED):
                 break
-            if status == Status.EQUAL:
+            if status == ProveStatus.EQUAL:
                 equal += group.members
         if not by_regions:  # nothing was compared by them
             self.why = known
@@ -176,7 +176,7 @@ class MergedClasses:
     def _are_equal(self, groups: list[ClassGroup], leave_out: bool) -> bool:
         """Whether the lists of all chains are equal in all classes, with the same partners of memories."""
         return all(
-            self._prove_by_lists(group, chain, leave_out) == Status.EQUAL
+            self._prove_by_lists(group, chain, leave_out) == ProveStatus.EQUAL
             for chain in self.chains
             for group in groups
         ) and self._partners_agree(leave_out)
@@ -212,7 +212,7 @@ class MergedClasses:
             reached.add(here)
             start, end = encoding.chain_start[here : here + 2]
             kind, number = encoding.rule_action[start:end, 0], encoding.rule_action[start:end, 1]
-            front += set(number[(kind == Action.JUMP) | (kind == Action.GOTO)].tolist())
+            front += set(number[(kind == ProveAction.JUMP) | (kind == ProveAction.GOTO)].tolist())
         return frozenset(reached)
 
     def _has_lists(self, chain: str) -> bool:
@@ -239,7 +239,7 @@ class MergedClasses:
                 for packets in encoding.classes():
                     may_drop = packets.malformed and self.question.malformed is Malformed.STRICTER
                     words, sets = encoding.class_words(packets, may_drop)
-                    if prover.enter(words, sets) != Status.EQUAL:
+                    if prover.enter(words, sets) != ProveStatus.EQUAL:
                         return []
                     # The fields that a write leaves alone matter only if some rule writes.
                     frozen = words.frozen if writes else 0
@@ -269,21 +269,21 @@ class MergedClasses:
     def _lists(self, leave_out: bool) -> GroupLists:
         return self.lists if leave_out else self.whole_lists
 
-    def _run(self, group: ClassGroup, chain: str, prover: Prover, chains: tuple[int, int]) -> Status:
+    def _run(self, group: ClassGroup, chain: str, prover: Prover, chains: tuple[int, int]) -> ProveStatus:
         if self.deadline.is_over():
-            return Status.NO_TIME
+            return ProveStatus.NO_TIME
         self.deadline.begin_part()
         backend, packets = group.members[0]
         encoding = self.readings[backend]
         words, _ = encoding.class_words(packets, group.may_drop)
         status = prover.enter(words, encoding.set_words(group.sets))
-        if status != Status.EQUAL:
+        if status != ProveStatus.EQUAL:
             return status
         hook = self.encoding.set_words(hook_box(chain, self.encoding.family))
         ends = self.encoding.ends(chain)
-        return prover.run(Run(chains, ends, hook, *self.deadline.left()))
+        return prover.run(PairRun(chains, ends, hook, *self.deadline.left()))
 
-    def _prove_by_lists(self, group: ClassGroup, chain: str, leave_out: bool) -> Status:
+    def _prove_by_lists(self, group: ClassGroup, chain: str, leave_out: bool) -> ProveStatus:
         """EQUAL when the lists of groups prove it, or those of most protocols; TOO_DEEP: they prove nothing.
 
         The second program may drop the malformed packets of a protocol before it comes to its groups.  Then
@@ -291,48 +291,48 @@ class MergedClasses:
         are equal for this protocol, without any list.
         """
         status = self._compare_lists(group, chain, leave_out)
-        if status != Status.TOO_DEEP or not group.may_drop:
+        if status != ProveStatus.TOO_DEEP or not group.may_drop:
             return status
         for part in group.by_protocol():
             status = self._compare_lists(part, chain, leave_out)
-            if status == Status.TOO_DEEP:
+            if status == ProveStatus.TOO_DEEP:
                 prover = self._prover(part.members[0][0])
                 prover.bound_items(ITEMS)
                 status = self._run(part, chain, prover, self.encoding.both(chain))
                 prover.bound_items(0)
-            if status != Status.EQUAL:
+            if status != ProveStatus.EQUAL:
                 break
-        return Status.TOO_DEEP if status in (Status.DIFFER, Status.PAIRS) else status
+        return ProveStatus.TOO_DEEP if status in (ProveStatus.DIFFER, ProveStatus.PAIRS) else status
 
-    def _compare_lists(self, group: ClassGroup, chain: str, leave_out: bool) -> Status:
+    def _compare_lists(self, group: ClassGroup, chain: str, leave_out: bool) -> ProveStatus:
         """EQUAL when the lists of groups prove it; TOO_DEEP when they prove nothing."""
         lists = self._lists(leave_out)
         reached = sorted(lists.checks.keys() & self._reached(chain))
         if lists.chains is None:
-            return Status.TOO_DEEP
+            return ProveStatus.TOO_DEEP
         prover = self._list_prover(group.members[0][0], leave_out)
         status = self._run(group, chain, prover, lists.start(self.encoding, chain))
-        why = {chain: _WHY.get(status, "the budget ran out")} if status != Status.EQUAL else {}
+        why = {chain: _WHY.get(status, "the budget ran out")} if status != ProveStatus.EQUAL else {}
         for each in reached:
             name = self.encoding.chain_name(each)
-            if status == Status.EQUAL:
+            if status == ProveStatus.EQUAL:
                 status = prover.is_ordered(lists.checks[each].order)
-                if status != Status.EQUAL:
+                if status != ProveStatus.EQUAL:
                     why[name] = "its groups may be in another order than the list"
         for each in reached:
             name = self.encoding.chain_name(each)
             for pair in lists.checks[each].dead:
-                if status == Status.EQUAL:
+                if status == ProveStatus.EQUAL:
                     # For all packets of the class: a rule may have written what the hook says of them.
                     ends = MISSED, MISSED
-                    status = prover.run(Run(pair, ends, array("I"), *self.deadline.left()))
-                    if status != Status.EQUAL:
+                    status = prover.run(PairRun(pair, ends, array("I"), *self.deadline.left()))
+                    if status != ProveStatus.EQUAL:
                         why[name] = "a rule that is printed nowhere may decide packets"
         self.why |= why
-        return Status.TOO_DEEP if status in (Status.DIFFER, Status.PAIRS) else status
+        return ProveStatus.TOO_DEEP if status in (ProveStatus.DIFFER, ProveStatus.PAIRS) else status
 
-    def _compare_regions(self, group: ClassGroup, chain: str) -> Status:
+    def _compare_regions(self, group: ClassGroup, chain: str) -> ProveStatus:
         prover = self._prover(group.members[0][0])
         status = self._run(group, chain, prover, self.encoding.both(chain))
-        self.differ |= status == Status.DIFFER
+        self.differ |= status == ProveStatus.DIFFER
         return status

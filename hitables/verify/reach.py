@@ -50,7 +50,7 @@ _DECIDES = "\0decides"  # the match of a rule that was added for one of unknown 
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ReachedBox:
     """Packets of the box that one rule decides; those of all outcomes are disjoint.
 
     verdict  of the rule, the policy, or "returns" (the end of a user chain); of a rule of unknown effect its
@@ -90,7 +90,7 @@ class Reached:
     """
 
     family: Family
-    outcomes: list[Outcome] = dataclasses.field(default_factory=list)
+    outcomes: list[ReachedBox] = dataclasses.field(default_factory=list)
     undecided: list[Undecided] = dataclasses.field(default_factory=list)
     cut_off: set[bool] = dataclasses.field(default_factory=set)
 
@@ -109,7 +109,7 @@ def reach(
     """
     check_names(program, question.tables, question.chains)
     out = Reached(program.family)
-    merged: dict[tuple[object, ...], Outcome] = {}
+    merged: dict[tuple[object, ...], ReachedBox] = {}
     sure = sure_answers(program)
     for passes in (True, False) if stopped else (True,):
         for comparison in _comparisons(program, box, question, passes):
@@ -124,14 +124,14 @@ def reach(
     return out
 
 
-def _place(outcome: Outcome) -> tuple[object, ...]:
+def _place(outcome: ReachedBox) -> tuple[object, ...]:
     return outcome.table, outcome.entered, outcome.verdict, outcome.chain, outcome.at
 
 
-def _with_joined_protocols(outcomes: Iterable[Outcome], box: Mapping[Field, Values]) -> list[Outcome]:
+def _with_joined_protocols(outcomes: Iterable[ReachedBox], box: Mapping[Field, Values]) -> list[ReachedBox]:
     """Fewer outcomes: packets that differ in their protocol alone are joined, with the flags asked of tcp."""
     every = Values.interval(0, top(Field.PROTO, Family.IPV4))
-    joined: dict[tuple[object, ...], Outcome] = {}
+    joined: dict[tuple[object, ...], ReachedBox] = {}
     for each in outcomes:
         # The flags that the question asks of tcp are no difference to a region that says nothing of flags.
         rest = {
@@ -154,16 +154,16 @@ def _with_joined_protocols(outcomes: Iterable[Outcome], box: Mapping[Field, Valu
     return list(joined.values())
 
 
-def _with_sure_answers(outcomes: Iterable[Outcome], sure: Mapping[str, bool]) -> Iterator[Outcome]:
+def _with_sure_answers(outcomes: Iterable[ReachedBox], sure: Mapping[str, bool]) -> Iterator[ReachedBox]:
     """The outcomes of packets that there are, without the answers that are the same for each packet."""
     for each in outcomes:
         if all(sure.get(key, held) == held for key, held in each.asked):
             yield replace(each, asked=tuple((key, held) for key, held in each.asked if key not in sure))
 
 
-def _without_idle_answers(outcomes: Iterable[Outcome]) -> list[Outcome]:
+def _without_idle_answers(outcomes: Iterable[ReachedBox]) -> list[ReachedBox]:
     """Fewer outcomes: where a match with memory decides nothing, its answers are left out."""
-    groups: dict[tuple[object, ...], list[Outcome]] = {}
+    groups: dict[tuple[object, ...], list[ReachedBox]] = {}
     for each in outcomes:
         key = _place(each), each.backends, tuple(each.box.items()), each.no_mac, each.facts
         groups.setdefault(key, []).append(each)
@@ -312,7 +312,7 @@ class _Places:
 # ---- the regions ----
 
 
-def _of_chain(comparison: Comparison, out: Reached, passes: bool) -> Iterator[Outcome]:
+def _of_chain(comparison: Comparison, out: Reached, passes: bool) -> Iterator[ReachedBox]:
     """The outcomes of one chain."""
     found = Changes(out.family)
     entered = comparison.tables.tables[0][comparison.chain]
@@ -328,7 +328,7 @@ def _of_chain(comparison: Comparison, out: Reached, passes: bool) -> Iterator[Ou
             at = -1 if is_hidden(ref.rule, ref.chain) else places.own(ref.chain, ref.index)
             decider = ref.rule.target.key.partition(_MARK)[0], ref.chain, at, ref.rule.line
         for area in areas(comparison, regions):
-            yield Outcome(
+            yield ReachedBox(
                 comparison.table,
                 entered.name,
                 (comparison.backend,),

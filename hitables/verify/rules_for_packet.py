@@ -25,7 +25,7 @@ from hitables.ir.packet import Packet
 from hitables.ir.program import Chain, Table
 from hitables.ir.rule import Role, Rule
 
-from .match_box import Written, written_by
+from .match_box import TableWrites, written_by
 
 LONG = 128  # rules; a shorter chain is read whole
 
@@ -74,7 +74,7 @@ class RulesForPacket:
         return chain.with_rules(tuple(self.chains.rules(chain, self.packet)))
 
 
-def _bounds(chain: Chain, written: Written, may_drop: bool) -> dict[Field, Bounds]:
+def _bounds(chain: Chain, written: TableWrites, may_drop: bool) -> dict[Field, Bounds]:
     """By field that some rule of the chain restricts: the bounds of each rule.
 
     written   fields that the packet may have lost when it reads the rule

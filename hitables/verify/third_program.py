@@ -22,10 +22,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hitables.core.prover import NONE, U32, Action, ChainArrays, Order, ReadIn
+from hitables.core.prover import NONE, U32, ChainArrays, Order, ProveAction, ReadIn
 
-from .group_frames import Forms, Groups, ListChain, Part
-from .group_reader import Ints, ListRules, NotGrouped, Region, Tables, ranges
+from .group_frames import ChainPart, GroupForms, Groups, ListChain
+from .group_reader import Ints, ListRules, NotGrouped, PrintedChains, Tables, ranges
 
 # A version of fewer rules is compared as a list.
 SMALLEST_VERSION = 16
@@ -42,9 +42,9 @@ class PrintedList:
 
     chain: int
     rules: ListRules
-    region: Region
+    output: PrintedChains
     groups: Groups
-    forms: Forms
+    forms: GroupForms
     dead: dict[int, list[int]]
 
     @property
@@ -75,7 +75,7 @@ class _Lines:
         self.actions.append(action)
         self.sources.append(source)
 
-    def enter(self, action: Action, chain: int) -> None:
+    def enter(self, action: ProveAction, chain: int) -> None:
         """A rule that sends every packet to the chain."""
         self.add((0, 0, 0, 0), (action, chain, 0))
 
@@ -168,8 +168,8 @@ def _write_dead(printed: PrintedList, lines: _Lines, chains: _Chains) -> list[tu
         start = lines.next
         for each in covering:
             span = int(rule_start[offset + each]), int(rule_start[offset + each + 1])
-            lines.add((*span, *own), (Action.VERDICT, COVERED, 0))
-        lines.add((*own, 0, 0), (Action.VERDICT, MET, 0))
+            lines.add((*span, *own), (ProveAction.VERDICT, COVERED, 0))
+        lines.add((*own, 0, 0), (ProveAction.VERDICT, MET, 0))
         with_rule = chains.add(NONE, 0)
         chains.set(with_rule, (start, lines.next))
         chains.appended.append((start, lines.next - 1))
@@ -198,8 +198,8 @@ class _ListWriter:
     def write(self) -> Order:
         printed = self.printed
         for chain, parts in printed.chains.items():
-            partner = int(printed.region.chains[chain])
-            is_root = chain == printed.region.root
+            partner = int(printed.output.chains[chain])
+            is_root = chain == printed.output.root
             self.number[chain] = (
                 printed.chain if is_root else self.chains.add(partner, self.written_by(parts.parts))
             )
@@ -207,7 +207,7 @@ class _ListWriter:
         for group in range(self.groups.count):
             self.write_group(group)
             if group in goes_on:
-                self.lines.enter(Action.GOTO, goes_on[group])
+                self.lines.enter(ProveAction.GOTO, goes_on[group])
         smaller = self.smaller_versions()
         for chain, parts in printed.chains.items():
             if chain in smaller:
@@ -216,7 +216,7 @@ class _ListWriter:
                 self.write_parts(self.number[chain], parts.parts)
         return self.order([self.number[each] for each in set(smaller.values())])
 
-    def written_by(self, parts: tuple[Part, ...]) -> int:
+    def written_by(self, parts: tuple[ChainPart, ...]) -> int:
         """Mask of the states that the parts may write; forms search rules of later groups."""
         least = self.groups.count
         for part in parts:
@@ -230,7 +230,7 @@ class _ListWriter:
 
     def goes_on(self) -> dict[int, int]:
         """By group that is read in line in front of other parts: the chain of these parts."""
-        self.behind: dict[int, tuple[int, tuple[Part, ...]]] = {}
+        self.behind: dict[int, tuple[int, tuple[ChainPart, ...]]] = {}
         goes_on = {}
         for chain in self.printed.chains.values():
             for at, part in enumerate(chain.parts[:-1]):
@@ -240,7 +240,7 @@ class _ListWriter:
                     raise NotGrouped("a segment of a group is read in front of other rules twice")
                 rest = chain.parts[at + 1 :]
                 stage = rest[0].stage
-                partner = NONE if stage < 0 else int(self.printed.region.chains[stage])
+                partner = NONE if stage < 0 else int(self.printed.output.chains[stage])
                 goes_on[part.group] = self.chains.add(partner, self.written_by(rest))
                 self.behind[part.group] = goes_on[part.group], rest
         return goes_on
@@ -255,7 +255,9 @@ class _ListWriter:
             call = forms.call_before.get(rule)
             if call is not None:
                 start = self.starts[rule]
-                self.lines.add((start, start + call.matches, 0, 0), (Action.JUMP, self.number[call.chain], 0))
+                self.lines.add(
+                    (start, start + call.matches, 0, 0), (ProveAction.JUMP, self.number[call.chain], 0)
+                )
             for each in forms.listed_before.get(rule, ()):
                 span = self.starts[rule], self.ends[rule], self.starts[each], self.ends[each]
                 self.lines.add(span, self.action(each))
@@ -290,23 +292,23 @@ class _ListWriter:
                 smaller[chain] = versions[at - 1][1]
         return smaller
 
-    def writes_no_more(self, chain: int, parts: tuple[Part, ...]) -> bool:
+    def writes_no_more(self, chain: int, parts: tuple[ChainPart, ...]) -> bool:
         """Whether the printed chain writes no more than its list."""
-        writes = int(self.rules.tables.encoding.chain_writes[self.printed.region.chains[chain]])
+        writes = int(self.rules.tables.encoding.chain_writes[self.printed.output.chains[chain]])
         return not writes & ~self.written_by(parts)
 
-    def write_version(self, chain: int, parts: tuple[Part, ...], smaller: int) -> None:
+    def write_version(self, chain: int, parts: tuple[ChainPart, ...], smaller: int) -> None:
         """Set the lines of a version: its calls, the body of the smaller version, the rules that follow."""
         *calls, own = parts
         first = self.printed.forms.chains[smaller].parts[0].size
         start = self.lines.next
         for each in calls:
-            self.lines.enter(Action.JUMP, self.number[each.called])
+            self.lines.enter(ProveAction.JUMP, self.number[each.called])
         writes = self.written_by((own,))
-        body = self.chains.body(int(self.printed.region.chains[smaller]), writes)
-        self.lines.enter(Action.JUMP, body)
+        body = self.chains.body(int(self.printed.output.chains[smaller]), writes)
+        self.lines.enter(ProveAction.JUMP, body)
         behind = self.chains.add(NONE, writes)
-        self.lines.enter(Action.GOTO, behind)
+        self.lines.enter(ProveAction.GOTO, behind)
         self.chains.set(self.number[chain], (start, self.lines.next))
         number = int(self.groups.group_start[own.group]) + first
         self.chains.set(behind, (self.form[number], self.own_end(own)))
@@ -316,7 +318,7 @@ class _ListWriter:
 
     # ---- chains ----
 
-    def write_parts(self, chain: int, parts: tuple[Part, ...]) -> None:
+    def write_parts(self, chain: int, parts: tuple[ChainPart, ...]) -> None:
         """Set the lines of *chain*: calls are written, segments are there already."""
         calls = [part.called for part in parts]
         count = next((at for at, called in enumerate(calls) if called < 0), len(parts))
@@ -327,14 +329,14 @@ class _ListWriter:
         behind = self.chains.add(NONE, self.written_by(rest)) if rest else -1
         start = self.lines.next
         for called in calls[:count]:
-            self.lines.enter(Action.JUMP, self.number[called])
+            self.lines.enter(ProveAction.JUMP, self.number[called])
         if rest:
-            self.lines.enter(Action.GOTO, behind)
+            self.lines.enter(ProveAction.GOTO, behind)
         self.chains.set(chain, (start, self.lines.next))
         if rest:
             self.chains.set(behind, self.segment(rest))
 
-    def segment(self, parts: tuple[Part, ...]) -> tuple[int, int]:
+    def segment(self, parts: tuple[ChainPart, ...]) -> tuple[int, int]:
         """The lines of the first part, which is in line, and of the `-g` to the parts behind it."""
         part = parts[0]
         start = self.group_first[part.group]
@@ -344,7 +346,7 @@ class _ListWriter:
             return start, self.own_end(part) + 1
         return start, self.own_end(part)
 
-    def own_end(self, part: Part) -> int:
+    def own_end(self, part: ChainPart) -> int:
         if not part.size:
             return self.group_first[part.group]
         return self.own[int(self.groups.group_start[part.group]) + part.size - 1] + 1
@@ -395,7 +397,7 @@ def _writes_of_groups(rules: ListRules, groups: Groups) -> Ints:
     encoding = tables.encoding
     numbers = groups.position + rules.offset
     kind, number, own = tables.action[numbers].T
-    enters = (kind == Action.JUMP) | (kind == Action.GOTO)
+    enters = (kind == ProveAction.JUMP) | (kind == ProveAction.GOTO)
     writes = np.where(enters, encoding.chain_writes[np.where(enters, number, 0)], own).astype(np.int64)
     sizes = tables.rule_start[numbers + 1] - tables.rule_start[numbers]
     used = encoding.rule_match[ranges(tables.rule_start[numbers], sizes)]
@@ -414,7 +416,7 @@ def _joined(tables: Tables, lines: _Lines, chains: _Chains) -> ChainArrays:
     of_lines = encoding.rule_match[ranges(spans[:, 0], sizes)]
     ends_of_lines = rule_start[split] + np.cumsum(sizes.reshape(-1, 2).sum(axis=1))
     actions = encoding.rule_action[split:].copy()
-    enters = (actions[:, 0] == Action.JUMP) | (actions[:, 0] == Action.GOTO)
+    enters = (actions[:, 0] == ProveAction.JUMP) | (actions[:, 0] == ProveAction.GOTO)
     actions[enters, 1] += np.uint32(added)
     start, end = tables.chain_start[:-1].copy(), tables.chain_start[1:].copy()
     start[first:] += shift

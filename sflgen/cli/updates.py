@@ -72,9 +72,8 @@ def _what_changed(folder: str, plan: Plan) -> str:
     version = f"changed: the state in {folder}, to version {plan.after.version}"
     if not plan.edits:
         return f"{version}; the kernel needs no patch"
-    tool = "iptables" if plan.after.master.family == 4 else "ip6tables"
     backend = plan.after.settings.backend
-    tool += "" if backend == "any" else f"-{backend}"
+    tool = plan.after.master.family.tool + ("" if backend == "any" else f"-{backend}")
     return f"{version}; not changed: the kernel, until {tool}-restore --noflush loads this patch"
 
 

@@ -15,13 +15,13 @@ from click.testing import CliRunner
 from hitables import diff, read
 from hitables.apply.in_force import InForce
 from hitables.apply.status import Compared, Level, Status
-from hitables.apply.store import CONFIRMED, WAITING, Half, Record, State, Waiting
+from hitables.apply.store import CONFIRMED, WAITING, ApplyState, Half, Record, Waiting
 from hitables.cli.main import main
 from hitables.costs import default
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.kernel.user_bench import Line, Measured
-from hitables.report.firewall import Difference, apply_report, history_document, status_report
+from hitables.report.firewall import FamilyDifference, apply_report, history_document, status_report
 from hitables.report.formats import FORMATS, dump
 
 ROOT = Path(__file__).parents[2]
@@ -74,12 +74,12 @@ def of_apply() -> dict[str, str]:
     changes, names = diff(read(BEFORE), read(AFTER)), ("the kernel", "after")
     assert changes.regions
     record = Record(2, 1.0, "nft", ("DOCKER*",), {Family.IPV4: Half({}, {}, AFTER, "after")}, before=1)
-    state = State(3, 2, Waiting(3, 2, 5.0, "boot"), {2: CONFIRMED, 3: WAITING})
+    state = ApplyState(3, 2, Waiting(3, 2, 5.0, "boot"), {2: CONFIRMED, 3: WAITING})
     compared = Compared(
         Family.IPV4, 2, "after", ("filter",), ["table filter"], changes, "", names, ["docker"]
     )
     status = Status(2, Level.DRIFT, [compared], ["a note"])
-    difference = Difference(Family.IPV4, Backend.NFT, "after", changes, "", names, 2, 3, 1, 1, 0)
+    difference = FamilyDifference(Family.IPV4, Backend.NFT, "after", changes, "", names, 2, 3, 1, 1, 0)
     write = FORMATS["json"]
     return {
         "apply": write([apply_report("would change", [difference], state, ["a message"], 0.1)]),

@@ -9,7 +9,7 @@ from support.boots import execute, rules
 from support.firewall import BACKENDS, Firewall, plain
 from support.small_namespace import Namespace
 
-from hitables.apply.persist import Request, persist
+from hitables.apply.persist import PersistRequest, persist
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 
@@ -36,7 +36,7 @@ def test_a_plugin_of_netfilter_persistent_does_the_same(backend: Backend, tmp_pa
     assert not (tmp_path / "state" / "boot").exists()
 
 
-def told_by(request: Request) -> list[str]:
+def told_by(request: PersistRequest) -> list[str]:
     """What `persist` says besides its result."""
     told: list[str] = []
     persist(request, told.append)
@@ -54,7 +54,7 @@ def test_rules_of_iptables_persistent_do_not_stay(backend: Backend, tmp_path: Pa
         firewall = Firewall(namespace, tmp_path, backend)
         firewall.apply(firewall.file(rules(Family.IPV4, 3000)))
         confirmed = plain(firewall.save())
-        request = Request(str(tmp_path / "state"), None, None, plugins, rules_folder=tmp_path)
+        request = PersistRequest(str(tmp_path / "state"), None, None, plugins, rules_folder=tmp_path)
         assert not any("rules.v4" in each for each in namespace.call(told_by, request))
         ours = "".join(f"{line}\n" for line in confirmed.splitlines() if " -j MARK " in line)
         stale.write_text(STALE.format(ours))

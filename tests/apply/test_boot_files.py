@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from hitables.apply import boot_files
-from hitables.apply.boot_files import Settings, keep_for_boot, set_settings
-from hitables.apply.boot_script import Access, checksum
+from hitables.apply.boot_files import BootSettings, keep_for_boot, set_settings
+from hitables.apply.boot_script import SshAccess, checksum
 from hitables.apply.boot_texts import BootRules, boot_rules
 from hitables.apply.boot_unit import UNIT
 from hitables.apply.counts import keyed, of_source
-from hitables.apply.persist import Request, remove, rules_of, ssh_ports
-from hitables.apply.store import Store
+from hitables.apply.persist import PersistRequest, remove, rules_of, ssh_ports
+from hitables.apply.store import StateDirectory
 from hitables.apply.texts import parse, write
 from hitables.errors import HitablesError
 from hitables.ir.fields import Family
@@ -63,7 +63,7 @@ def fail_at(call: int) -> Callable[..., None]:
 def test_a_full_disk_at_any_moment_leaves_the_old_generation_or_the_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_settings(tmp_path, Settings(access=Access()))
+    set_settings(tmp_path, BootSettings(access=SshAccess()))
     keep(tmp_path, 1)
     failures = 0
     for call in range(1, 100):
@@ -86,7 +86,7 @@ def test_a_full_disk_at_any_moment_leaves_the_old_generation_or_the_new_one(
 
 
 def test_the_rules_confirmed_before_are_the_last_step_and_stay_it(tmp_path: Path) -> None:
-    set_settings(tmp_path, Settings(access=Access()))
+    set_settings(tmp_path, BootSettings(access=SshAccess()))
     boot = tmp_path / "boot"
     keep(tmp_path, 1)
     assert not (boot / "last4").exists()
@@ -115,7 +115,7 @@ def test_nothing_but_the_text_is_written_before_persist(tmp_path: Path) -> None:
 
 
 def test_a_family_keeps_the_backend_that_it_was_confirmed_with(tmp_path: Path) -> None:
-    set_settings(tmp_path, Settings(access=Access()))
+    set_settings(tmp_path, BootSettings(access=SshAccess()))
     keep_for_boot(tmp_path, Backend.LEGACY, {Family.IPV6: BootRules(parse("*filter\nCOMMIT\n"))})
     keep(tmp_path, 1)
     script = (tmp_path / "boot" / "load").read_text()
@@ -192,9 +192,9 @@ def test_a_removal_that_fails_leaves_what_the_unit_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The unit closes the host if the script is gone."""
-    request = Request(str(tmp_path / "state"), unit_folder=tmp_path, plugin_folder=tmp_path)
-    Store.open(request.folder, create=True).close()
-    set_settings(tmp_path / "state", Settings(access=Access()))
+    request = PersistRequest(str(tmp_path / "state"), unit_folder=tmp_path, plugin_folder=tmp_path)
+    StateDirectory.open(request.folder, create=True).close()
+    set_settings(tmp_path / "state", BootSettings(access=SshAccess()))
     keep(tmp_path / "state", 1)
     (tmp_path / UNIT).touch()
     unlink = Path.unlink

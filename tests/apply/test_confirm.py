@@ -23,8 +23,8 @@ from support.firewall import Firewall, plain
 from support.small_namespace import Namespace
 
 from hitables.apply import confirm, guard
-from hitables.apply.run import why_failed
-from hitables.apply.store import Store, Waiting, boot_id
+from hitables.apply.check_command import why_failed
+from hitables.apply.store import StateDirectory, Waiting, boot_id
 from hitables.ir.packet import Backend
 
 pytestmark = pytest.mark.needs_kernel
@@ -43,7 +43,7 @@ def firewall(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Firewal
 
 
 def status_of(firewall: Firewall) -> dict[int, str]:
-    return dict(Store(firewall.state, -1).state().status)
+    return dict(StateDirectory(firewall.state, -1).state().status)
 
 
 def guard_of(firewall: Firewall) -> int:

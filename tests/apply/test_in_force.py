@@ -17,9 +17,10 @@ from support.firewall import Firewall
 from support.small_namespace import Namespace
 
 from hitables.apply import load
-from hitables.apply import run as applying
 from hitables.apply.confirm import guard_rolls_back, roll_back, undo
-from hitables.apply.store import State, Store
+from hitables.apply.request import ApplyRequest, ApplyResult, Reporter
+from hitables.apply.run import apply
+from hitables.apply.store import ApplyState, StateDirectory
 from hitables.errors import FileError
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
@@ -237,8 +238,8 @@ def apply_beside(folder: str, backend: Backend, text: str, stage: str) -> list[s
         if name in (stage, f"{stage} other.rules"):
             run([f"iptables-{backend.value}", "-w", "-I", "INPUT", "-s", "203.0.113.9/32", "-j", "DROP"])
 
-    request = applying.Request({Family.IPV4: ("other.rules", text)}, folder, backend, confirm=600)
-    assert applying.apply(request, applying.Report(begin, told.append)) is applying.Result.WAITING
+    request = ApplyRequest({Family.IPV4: ("other.rules", text)}, folder, backend, confirm=600)
+    assert apply(request, Reporter(begin, told.append)) is ApplyResult.WAITING
     return told
 
 
@@ -263,8 +264,8 @@ def apply_two_families(folder: str, backend: Backend) -> None:
         Family.IPV4: ("office.rules", filtered(22) + NAT),
         Family.IPV6: ("six.rules", SIX.replace("8", "9")),
     }
-    request = applying.Request(files, folder, backend, confirm=0)
-    assert applying.apply(request, applying.Report(begin)) is applying.Result.CONFIRMED
+    request = ApplyRequest(files, folder, backend, confirm=0)
+    assert apply(request, Reporter(begin)) is ApplyResult.CONFIRMED
 
 
 def test_rules_that_were_as_wanted_and_change_meanwhile_are_loaded(firewall: Firewall) -> None:
@@ -295,8 +296,8 @@ def apply_beside_others(
         return seconds
 
     load._flip = disturbed
-    request = applying.Request({Family.IPV4: ("other.rules", text)}, folder, backend, confirm=0)
-    applying.apply(request, applying.Report(tell=told.append))
+    request = ApplyRequest({Family.IPV4: ("other.rules", text)}, folder, backend, confirm=0)
+    apply(request, Reporter(tell=told.append))
     return told
 
 
@@ -347,17 +348,17 @@ def test_a_rollback_to_an_earlier_rule_set_takes_back_the_one_that_waits(firewal
 
 def roll_back_beside_the_guard(folder: str) -> tuple[int, list[str]]:
     """The guard takes rule set 4 back while the command waits for the lock."""
-    opened = Store.open
+    opened = StateDirectory.open
 
-    def late(path: str, create: bool = False, wait: float = 10.0) -> Store:
-        Store.open = opened
-        waiting = Store(Path(folder), -1).state().waiting
+    def late(path: str, create: bool = False, wait: float = 10.0) -> StateDirectory:
+        StateDirectory.open = opened
+        waiting = StateDirectory(Path(folder), -1).state().waiting
         assert waiting is not None
         os.getpid = lambda: waiting.guard
         guard_rolls_back(folder, 4, "the test wants it", {})
         return opened(path, create, wait)
 
-    Store.open = late
+    StateDirectory.open = late
     return roll_back(folder)
 
 
@@ -388,10 +389,10 @@ def test_history_marks_each_rule_set_that_is_in_force(firewall: Firewall) -> Non
 
 
 def take_back_on_a_full_disk(folder: str) -> None:
-    def refuse(state: State) -> None:
+    def refuse(state: ApplyState) -> None:
         raise FileError("state.json: No space left on device")
 
-    with Store.open(folder) as store:
+    with StateDirectory.open(folder) as store:
         store.set_state = refuse  # type: ignore[method-assign]
         undo(store, store.state(), "the test wants it")
 
@@ -436,7 +437,7 @@ def test_a_guard_does_not_take_back_what_was_confirmed_before_the_state_was_dama
     firewall: Firewall,
 ) -> None:
     firewall.hitables("apply", other_file(firewall), "--confirm", 600)
-    store = Store(firewall.state, -1)
+    store = StateDirectory(firewall.state, -1)
     copy = store.copy(store.state())
     firewall.hitables("confirm")
     (firewall.state / "state.json").write_text("")
@@ -446,20 +447,20 @@ def test_a_guard_does_not_take_back_what_was_confirmed_before_the_state_was_dama
 
 def roll_back_on_a_full_disk(folder: str, writes: int) -> str:
     """The error of a rollback when state.json can be written so many times."""
-    written: list[State] = []
+    written: list[ApplyState] = []
 
-    def refuse(self: Store, state: State) -> None:
+    def refuse(self: StateDirectory, state: ApplyState) -> None:
         if len(written) == writes:
             raise FileError("state.json: No space left on device")
         written.append(state)
 
-    kept, Store.set_state = Store.set_state, refuse  # type: ignore[method-assign]
+    kept, StateDirectory.set_state = StateDirectory.set_state, refuse  # type: ignore[method-assign]
     try:
         roll_back(folder)
     except FileError as error:
         return str(error)
     finally:
-        Store.set_state = kept  # type: ignore[method-assign]
+        StateDirectory.set_state = kept  # type: ignore[method-assign]
     return ""
 
 

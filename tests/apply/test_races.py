@@ -12,7 +12,7 @@ from support.small_namespace import Namespace
 import hitables.cli.apply
 from hitables.apply import flip_nft
 from hitables.apply.kernel import Kernel
-from hitables.apply.load import Change, Wanted, perform
+from hitables.apply.load import RuleSetChange, Wanted, perform
 from hitables.apply.others import merge, of_kernel
 from hitables.apply.texts import TextChain, TextRule, parse
 from hitables.ir.fields import Family
@@ -57,7 +57,7 @@ def changed(meanwhile: Callable[[], object], times: int = 1) -> list[str]:
     forward = tables["filter"]["FORWARD"]
     more = TextRule("-s 10.0.0.2/32 -j DROP")
     tables["filter"]["FORWARD"] = TextChain(forward.policy, (*forward.rules, more))
-    change = Change(kernel, Wanted(tables, {}, tables), is_docker)
+    change = RuleSetChange(kernel, Wanted(tables, {}, tables), is_docker)
     flips = change.flips
     rest = [None] * times
 

@@ -12,7 +12,17 @@ import pytest
 from support.powerless import powerless, public_folder
 
 from hitables.apply.in_force import beside, in_force, own_places
-from hitables.apply.store import CONFIRMED, KEPT, ROLLED_BACK, Half, Record, State, Store, Waiting, boot_id
+from hitables.apply.store import (
+    CONFIRMED,
+    KEPT,
+    ROLLED_BACK,
+    ApplyState,
+    Half,
+    Record,
+    StateDirectory,
+    Waiting,
+    boot_id,
+)
 from hitables.apply.texts import empty
 from hitables.errors import FileError, HitablesError, LiveError
 from hitables.ir.fields import Family
@@ -20,7 +30,9 @@ from hitables.ir.fields import Family
 FILTER, NAT = ("filter",), ("nat",)
 
 
-def add(store: Store, state: State, tables: tuple[str, ...], status: str = CONFIRMED) -> State:
+def add(
+    store: StateDirectory, state: ApplyState, tables: tuple[str, ...], status: str = CONFIRMED
+) -> ApplyState:
     """The state after an apply of *tables* of IPv4, which is confirmed or taken back."""
     halves = {Family.IPV4: Half({table: empty(table) for table in tables})}
     base = store.record(state.confirmed) if state.confirmed else None
@@ -31,12 +43,12 @@ def add(store: Store, state: State, tables: tuple[str, ...], status: str = CONFI
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store.open(str(tmp_path), create=True)
+def store(tmp_path: Path) -> StateDirectory:
+    return StateDirectory.open(str(tmp_path), create=True)
 
 
-def test_records_that_are_in_force_are_kept(store: Store) -> None:
-    state = add(store, State(), (*FILTER, *NAT))
+def test_records_that_are_in_force_are_kept(store: StateDirectory) -> None:
+    state = add(store, ApplyState(), (*FILTER, *NAT))
     for _ in range(KEPT + 10):
         state = store.forget_old(add(store, state, FILTER))
     assert not store.has(2) and store.has(1)
@@ -47,9 +59,9 @@ def test_records_that_are_in_force_are_kept(store: Store) -> None:
     ]
 
 
-def test_a_record_of_which_tables_are_not_kept_cannot_be_in_force(store: Store) -> None:
+def test_a_record_of_which_tables_are_not_kept_cannot_be_in_force(store: StateDirectory) -> None:
     """Record 2 has nat, and beside it filter of 1, which nothing needs later."""
-    state = add(store, add(store, State(), FILTER), NAT)
+    state = add(store, add(store, ApplyState(), FILTER), NAT)
     for _ in range(KEPT + 10):
         state = store.forget_old(add(store, state, FILTER))
     assert store.has(2) and not store.has(1)
@@ -57,17 +69,17 @@ def test_a_record_of_which_tables_are_not_kept_cannot_be_in_force(store: Store) 
         in_force(store, 2)
 
 
-def test_the_way_back_is_kept_beside_many_that_were_taken_back(store: Store) -> None:
-    state = add(store, add(store, State(), FILTER), FILTER)
+def test_the_way_back_is_kept_beside_many_that_were_taken_back(store: StateDirectory) -> None:
+    state = add(store, add(store, ApplyState(), FILTER), FILTER)
     for _ in range(KEPT + 10):
         state = store.forget_old(add(store, state, FILTER, ROLLED_BACK))
     assert store.has(store.record(state.confirmed).before)
 
 
 @pytest.mark.parametrize("name", ["state.json", "0001/record.json"])
-def test_json_of_another_shape_is_called_damaged(store: Store, name: str) -> None:
+def test_json_of_another_shape_is_called_damaged(store: StateDirectory, name: str) -> None:
     waiting = Waiting(1, 0, 1.5, boot_id(), 7)
-    state = add(store, State(), FILTER)
+    state = add(store, ApplyState(), FILTER)
     store.begin_waiting(1)
     store.set_state(replace(state, waiting=waiting))
     path = store.folder / name
@@ -101,23 +113,23 @@ def test_a_folder_that_may_not_be_entered_is_not_called_missing(command: str) ->
 def test_a_folder_that_is_replaced_while_its_lock_is_awaited_is_opened_anew(tmp_path: Path) -> None:
     """Else two processes would change the state in the new folder."""
     folder, moved = tmp_path / "state", tmp_path / "moved"
-    held = Store.open(str(folder), create=True)
+    held = StateDirectory.open(str(folder), create=True)
 
     def replace_and_release() -> None:
         folder.rename(moved)
-        Store.open(str(folder), create=True).close()
+        StateDirectory.open(str(folder), create=True).close()
         held.close()
 
     release = threading.Timer(0.1, replace_and_release)
     release.start()
-    with Store.open(str(folder)), pytest.raises(LiveError, match="another hitables is changing"):
+    with StateDirectory.open(str(folder)), pytest.raises(LiveError, match="another hitables is changing"):
         release.join()
-        Store.open(str(folder), wait=0.0)
+        StateDirectory.open(str(folder), wait=0.0)
 
 
 def test_a_folder_that_is_removed_while_its_lock_is_awaited_is_missing(tmp_path: Path) -> None:
     folder = tmp_path / "state"
-    held = Store.open(str(folder), create=True)
+    held = StateDirectory.open(str(folder), create=True)
 
     def move_and_release() -> None:
         folder.rename(tmp_path / "moved")
@@ -126,5 +138,5 @@ def test_a_folder_that_is_removed_while_its_lock_is_awaited_is_missing(tmp_path:
     release = threading.Timer(0.1, move_and_release)
     release.start()
     with pytest.raises(HitablesError, match="there is no such state directory"):
-        Store.open(str(folder))
+        StateDirectory.open(str(folder))
     release.join()

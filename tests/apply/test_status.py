@@ -14,7 +14,7 @@ from support.small_namespace import Namespace
 from hitables.apply import status
 from hitables.apply.hooks import others
 from hitables.apply.status import Compared
-from hitables.apply.store import Store
+from hitables.apply.store import StateDirectory
 from hitables.cli.main import main
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
@@ -43,7 +43,7 @@ def looks_while_it_compares(folder: str) -> bool:
     compared, opened = status._compare, []
 
     def compare(*args: Any) -> Compared:
-        with Store.open(folder, wait=0):
+        with StateDirectory.open(folder, wait=0):
             opened.append(True)
         return compared(*args)
 

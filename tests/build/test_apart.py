@@ -9,7 +9,7 @@ from hitables.analyse.boxes import Axis, Boxes, Cut, Reorder
 from hitables.build.apart import apart
 from hitables.build.expected_cost import points_in
 from hitables.build.grow import grow
-from hitables.build.tree import Step, Tree, unsplit
+from hitables.build.tree import EntryKind, Tree, unsplit
 from hitables.ir.fields import Field
 
 FIELDS = (Field.SRC, Field.DST, Field.IIF, Field.OIF)
@@ -55,7 +55,7 @@ def test_each_packet_is_decided_as_in_the_list(seed: int) -> None:
     packets = points(own, seed)
     means = []
     for tree in told(own):
-        assert Step.ASK in tree.step and Step.MEET in tree.step
+        assert EntryKind.ASK in tree.step and EntryKind.MEET in tree.step
         (listed, _), (found, reads) = unsplit(own).search(packets), tree.search(packets)
         assert (listed == found).all() and len(set(found.tolist())) > COUNT
         assert reads.max() <= tree.longest_read() <= len(own.final) + 60
@@ -69,7 +69,7 @@ def test_each_packet_is_decided_as_in_the_list(seed: int) -> None:
 def test_rules_that_let_packets_pass_have_a_tree_that_is_read_once() -> None:
     own = boxes(0, final=False, reorder=int(Reorder.LATE))
     (tree,) = told(own)
-    assert Step.ASK not in tree.step and Step.CALL not in tree.step
+    assert EntryKind.ASK not in tree.step and EntryKind.CALL not in tree.step
     packets = points(own, 0)
     (listed, _), (found, reads) = unsplit(own).search(packets), tree.search(packets)
     assert (listed == found).all() and reads.max() <= tree.longest_read()
@@ -78,7 +78,7 @@ def test_rules_that_let_packets_pass_have_a_tree_that_is_read_once() -> None:
 def test_a_packet_that_the_list_lets_return_does_not_come_back_to_a_rule() -> None:
     """RETURN may be split, but not deferred."""
     (tree,) = told(boxes(0, reorder=int(Reorder.SPLITTABLE)))
-    assert Step.ASK not in tree.step
+    assert EntryKind.ASK not in tree.step
 
 
 def by_turns(count: int) -> list[list[int]]:
@@ -89,7 +89,7 @@ def by_turns(count: int) -> list[list[int]]:
 def test_of_more_kinds_each_tree_is_called_in_turn(count: int) -> None:
     own = boxes(count, kinds=count)
     (tree,) = apart(own, by_turns(count), 14, 5 * len(own.final), growing)
-    assert (tree.step == Step.CALL).sum() >= count - 1
+    assert (tree.step == EntryKind.CALL).sum() >= count - 1
     rng = np.random.default_rng(0)
     packets = points(own, 0)
     for field in range(1, count):  # packets that match rules of several kinds

@@ -20,7 +20,7 @@ from support.worst_paths import worst
 
 from hitables.analyse.boxes import Axis, Boxes, Cut, Reorder
 from hitables.build.grow import grow
-from hitables.build.tree import NodeKind, Step, Tree
+from hitables.build.tree import EntryKind, NodeKind, Tree
 from hitables.ir.fields import Field
 
 AXES = (
@@ -112,23 +112,23 @@ def walk(
         row = tree.node[at]
         lead = None
         for entry in range(row["entry"] + place, row["entry"] + row["entries"]):
-            step, rule = Step(tree.step[entry]), int(tree.entry[entry])
-            does = step in (Step.ACT, Step.CALL, Step.GO) or bool(holds[rule] and whole[rule])
-            if step is Step.ASK:
+            step, rule = EntryKind(tree.step[entry]), int(tree.entry[entry])
+            does = step in (EntryKind.ACT, EntryKind.CALL, EntryKind.GO) or bool(holds[rule] and whole[rule])
+            if step is EntryKind.ASK:
                 # Of a rule that may be split all is asked; what is free to ask of another lets in more.
                 splits = bool(boxes.reorder[rule] & Reorder.SPLITTABLE)
                 does = bool(holds[rule]) and (whole[rule] or not splits)
                 does |= not splits and asked(rule)
             if not does:
                 continue
-            if step in (Step.RULE, Step.ACT):
+            if step in (EntryKind.RULE, EntryKind.ACT):
                 done.append(rule)
                 assert boxes.reorder[rule] not in (LEAVES, STAYS) or not back, "it would return to the caller"
                 if decides(boxes, rule):
                     return done
                 continue
             lead = int(tree.link[entry])
-            if step in (Step.ASK, Step.CALL):
+            if step in (EntryKind.ASK, EntryKind.CALL):
                 back.append((at, entry + 1 - int(row["entry"])))
             break
         if lead is not None:
@@ -193,7 +193,7 @@ def test_rules_that_cross_are_kept_in_groups_that_are_small_and_shallow() -> Non
     boxes = crossed(1000)
     together = grow(boxes, algorithm="bisect", budget=4000)
     apart = grow(boxes, algorithm="auto", budget=4000)
-    assert Step.ASK in apart.step or Step.SEND in apart.step
+    assert EntryKind.ASK in apart.step or EntryKind.SEND in apart.step
     assert apart.printed_rules() <= 4000
     points = boxes.low
     first, reads = apart.search(points)
@@ -214,7 +214,11 @@ def test_no_step_leads_into_a_circle_and_called_trees_are_only_called() -> None:
         row = tree.node[at]
         entries = range(row["entry"], row["entry"] + row["entries"])
         ends = tree.edge["to"][row["edge"] : row["edge"] + row["edges"]].tolist()
-        leads = [int(tree.link[e]) for e in entries if Step(tree.step[e]) not in (Step.RULE, Step.ACT)]
+        leads = [
+            int(tree.link[e])
+            for e in entries
+            if EntryKind(tree.step[e]) not in (EntryKind.RULE, EntryKind.ACT)
+        ]
         for each in (*ends, *leads):
             if each not in seen:
                 seen.add(each)

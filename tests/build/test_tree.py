@@ -14,7 +14,7 @@ from support.worst_paths import worst
 
 from hitables.analyse.boxes import Axis, Boxes, Cut
 from hitables.build.grow import ALGORITHMS, PAPER, grow
-from hitables.build.tree import Node, NodeKind, Step, Tree, rejoined
+from hitables.build.tree import EntryKind, Node, NodeKind, Tree, rejoined
 from hitables.ir.fields import Field
 
 AXES = (
@@ -83,8 +83,8 @@ def goes_on(tree: Tree, number: int) -> bool:
     """Whether the node is nothing but a jump to one that stands elsewhere."""
     first, entries = (int(tree.node[number][name]) for name in ("entry", "entries"))
     steps = tree.step[first : first + entries].tolist()
-    assert set(steps) <= {Step.RULE} or steps == [Step.GO]
-    return steps == [Step.GO]
+    assert set(steps) <= {EntryKind.RULE} or steps == [EntryKind.GO]
+    return steps == [EntryKind.GO]
 
 
 def up_to_final(given: Boxes, matched: Sequence[int]) -> list[int]:

@@ -20,7 +20,7 @@ import hitables
 import sflgen
 from hitables import HitablesError, NotEquivalent
 from hitables.analyse.boxes import Boxes
-from hitables.build.tree import NodeKind, Step, Tree
+from hitables.build.tree import EntryKind, NodeKind, Tree
 from hitables.cli.main import main
 from hitables.compiler import compile as compiling
 from hitables.compiler import pipeline, run_trees, segments
@@ -88,7 +88,7 @@ def misplaced(tree: Tree) -> Tree:
 def left_out(tree: Tree) -> Tree:
     """The first entry that stands for a rule stands for the rule before it, or behind it, instead."""
     entry = tree.entry.copy()
-    at = int(np.flatnonzero(tree.step == Step.RULE)[0])
+    at = int(np.flatnonzero(tree.step == EntryKind.RULE)[0])
     entry[at] += 1 if entry[at] == 0 else -1
     return dataclasses.replace(tree, entry=entry)
 

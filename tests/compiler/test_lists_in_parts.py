@@ -13,7 +13,7 @@ from support.lists_in_parts import drawn, text
 from support.scale import examples
 
 import hitables
-from hitables.build.tree import Step
+from hitables.build.tree import EntryKind
 from hitables.compiler import run_trees
 from hitables.ir.choices import Malformed
 from hitables.ir.fields import Family
@@ -148,4 +148,4 @@ def test_the_drawn_lists_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None
     for seed in range(40):
         rng = random.Random(seed)
         hitables.compile(drawn(rng, Family.IPV4), min_length=8, max_expansion=8)
-    assert {Step.ASK, Step.MEET, Step.GO, Step.RULE} <= steps
+    assert {EntryKind.ASK, EntryKind.MEET, EntryKind.GO, EntryKind.RULE} <= steps

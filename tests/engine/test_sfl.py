@@ -121,7 +121,7 @@ def test_a_plan_lives_until_its_database_has_been_closed(monkeypatch: pytest.Mon
     alive: list[bool] = []
     close = classifiers.lib.vfdb_close
 
-    class Noted(classifiers.Plan):
+    class Noted(classifiers.EnginePlan):
         def __init__(self, composition: classifiers.Composition) -> None:
             super().__init__(composition)
             plans.append(weakref.ref(self))
@@ -135,7 +135,7 @@ def test_a_plan_lives_until_its_database_has_been_closed(monkeypatch: pytest.Mon
             close(db)
 
     lib = classifiers.lib
-    monkeypatch.setattr(classifiers, "Plan", Noted)
+    monkeypatch.setattr(classifiers, "EnginePlan", Noted)
     monkeypatch.setattr(classifiers, "lib", Lib())
     db = engine.open("sfl(tss)", Rules.of_ranges([[(0, 7), (0, 7)]], Layout((3, 3))))
     del db

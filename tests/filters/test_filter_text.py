@@ -10,7 +10,7 @@ from hitables.engine import Action, Event, Filter, Filters
 from hitables.errors import ParseError
 from hitables.filters import Syntax
 from hitables.filters.service import FilterService
-from hitables.filters.text import MOST_PRIORITY, Place, read_filters, words_of
+from hitables.filters.text import MOST_PRIORITY, LinePlace, read_filters, words_of
 from hitables.line_server import Connection
 
 SYNTAX = {4: Syntax(4), 6: Syntax(6)}
@@ -36,7 +36,7 @@ def filters(draw: st.DrawFn, family: int) -> Filter:
 def test_a_filter_reads_back_as_it_was_written(family: int, data: st.DataObject) -> None:
     syntax, each = SYNTAX[family], data.draw(filters(family))
     line = syntax.show_filter(each)
-    assert syntax.filter(words_of(line), Place(line)) == each
+    assert syntax.filter(words_of(line), LinePlace(line)) == each
 
 
 @given(family=FAMILIES, data=st.data())
@@ -47,7 +47,7 @@ def test_an_event_reads_back_as_it_was_written(family: int, data: st.DataObject)
     numbers = st.integers(0, 2**63 - 1)
     event = Event(data.draw(numbers), data.draw(numbers), data.draw(st.integers(0, 9)), action, header)
     line = syntax.show_event(event)
-    assert syntax.event(words_of(line), Place(line)) == event
+    assert syntax.event(words_of(line), LinePlace(line)) == event
 
 
 LINE_WORDS = st.sampled_from(
@@ -96,7 +96,7 @@ LINE_WORDS = st.sampled_from(
 )
 def test_any_line_gets_one_answer_and_a_refused_one_changes_nothing(lines: list[str]) -> None:
     with Filters(
-        "linear", [Filter(5, SYNTAX[4].ranges([], Place("")), Action.DENY)], layout=SYNTAX[4].layout
+        "linear", [Filter(5, SYNTAX[4].ranges([], LinePlace("")), Action.DENY)], layout=SYNTAX[4].layout
     ) as held:
         service, client = FilterService(held, SYNTAX[4]), Connection.__new__(Connection)
         for line in lines:
@@ -139,7 +139,7 @@ def test_any_line_gets_one_answer_and_a_refused_one_changes_nothing(lines: list[
 )  # fmt: skip
 def test_a_mistake_is_named_with_its_column(line: str, message: str) -> None:
     with pytest.raises(ParseError) as raised:
-        SYNTAX[4].filter(words_of(line), Place(line, "office", 1))
+        SYNTAX[4].filter(words_of(line), LinePlace(line, "office", 1))
     assert str(raised.value).partition("\n")[0].removeprefix("office:").startswith(message) or not line
 
 
@@ -163,4 +163,4 @@ def test_a_file_has_one_filter_a_line_and_every_mistake_is_named() -> None:
 
 def test_a_scoped_address_is_no_address_of_a_filter() -> None:
     with pytest.raises(ParseError, match="no IPv6 address"):
-        SYNTAX[6].filter(words_of("1 allow src fe80::1%eth0"), Place(""))
+        SYNTAX[6].filter(words_of("1 allow src fe80::1%eth0"), LinePlace(""))

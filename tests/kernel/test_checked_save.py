@@ -21,7 +21,7 @@ from hitables.errors import LiveError
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.kernel import checked_save, contents_legacy, contents_nft
-from hitables.kernel.checked_save import Misread, Reader, Reading, also_present
+from hitables.kernel.checked_save import KernelReader, Misread, Reading, also_present
 from hitables.kernel.load_save import load, save
 from hitables.kernel.namespace import run
 from hitables.kernel.retries import retries
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.needs_kernel
 
 def read(family: Family, backend: Backend, leave: str = "") -> Reading:
     """In the namespace that this runs in."""
-    return Reader(family, tool(family, backend), lambda name: name == leave).read()
+    return KernelReader(family, tool(family, backend), lambda name: name == leave).read()
 
 
 # Laws.
@@ -303,18 +303,18 @@ def change_if_allowed(family: Family, backend: Backend, command: str, number: in
     subprocess.run([tool(family, backend), "-w", "1", command, *rule], capture_output=True, check=False)
 
 
-PRINTED = Reader._saved
+PRINTED = KernelReader._saved
 
 
 def read_printed_by(
-    print_rules: Callable[[Reader, bool], tuple[str, str]], family: Family, backend: Backend
+    print_rules: Callable[[KernelReader, bool], tuple[str, str]], family: Family, backend: Backend
 ) -> str:
     """What the reader reads when *print_rules* does the printing."""
-    Reader._saved = print_rules  # type: ignore[method-assign]
+    KernelReader._saved = print_rules  # type: ignore[method-assign]
     try:
         return read(family, backend).text
     finally:
-        Reader._saved = PRINTED  # type: ignore[method-assign]
+        KernelReader._saved = PRINTED  # type: ignore[method-assign]
 
 
 def read_while_it_changes(family: Family, backend: Backend, times: int, tries: int = 0) -> str:
@@ -323,7 +323,7 @@ def read_while_it_changes(family: Family, backend: Backend, times: int, tries: i
         checked_save.retries = partial(retries, tries, 0.0)
     changes = iter(range(times))
 
-    def and_then(self: Reader, counters: bool) -> tuple[str, str]:
+    def and_then(self: KernelReader, counters: bool) -> tuple[str, str]:
         message = PRINTED(self, counters)
         number = next(changes, None)
         if number is not None:
@@ -354,7 +354,7 @@ def read_while_it_changes_and_back(family: Family, backend: Backend, times: int)
     """A rule is away while the rules are printed, *times* times, and there when they are compared."""
     left = times
 
-    def without(self: Reader, counters: bool) -> tuple[str, str]:
+    def without(self: KernelReader, counters: bool) -> tuple[str, str]:
         nonlocal left
         left -= 1
         if left < 0:
@@ -401,7 +401,7 @@ def test_rules_are_unpacked_when_all_have_been_read() -> None:
 
 
 def read_twice(seen: Path) -> list[str]:
-    reader = Reader(Family.IPV4, "iptables-nft")
+    reader = KernelReader(Family.IPV4, "iptables-nft")
     message = [reader.read().text]
     opened = checked_save.Namespace
 

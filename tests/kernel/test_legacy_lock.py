@@ -17,7 +17,7 @@ import pytest
 import hitables.kernel.legacy_lock as legacy_locks
 from hitables import interrupts
 from hitables.apply.kernel import Kernel
-from hitables.apply.load import Change, Wanted, perform
+from hitables.apply.load import RuleSetChange, Wanted, perform
 from hitables.apply.texts import TextChain, TextRule
 from hitables.errors import LiveError
 from hitables.ir.fields import Family
@@ -39,7 +39,7 @@ def read_to_apply() -> object:
 
 
 def read_with_a_check() -> object:
-    return checked_save.Reader(Family.IPV4, "iptables-legacy").read(counters=True)
+    return checked_save.KernelReader(Family.IPV4, "iptables-legacy").read(counters=True)
 
 
 def read_for_a_patch() -> object:
@@ -168,7 +168,7 @@ def replaced_while_others_change() -> list[str]:
         "FORWARD": TextChain("DROP", rules),
         "OUTPUT": TextChain("ACCEPT"),
     }
-    change = Change(kernel, Wanted({"filter": chains}), lambda name: name == "DOCKER")
+    change = RuleSetChange(kernel, Wanted({"filter": chains}), lambda name: name == "DOCKER")
     other = threading.Thread(target=run, args=[[*iptables, "-D", *jump]])
     flip_text = change.flip_text
 

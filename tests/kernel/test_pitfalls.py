@@ -25,7 +25,7 @@ from hitables.kernel import load, make_ip_sets, save
 from hitables.kernel.craft import craft
 from hitables.kernel.experiment import Trial, furnish, prepare, send_trials
 from hitables.kernel.load_save import read_by_iptc
-from hitables.kernel.replay import Finding, replay
+from hitables.kernel.replay import ReplayResult, replay
 from hitables.kernel.testbed import target_of
 from hitables.verify import bdd, exact
 from hitables.verify.lint import lint
@@ -369,7 +369,7 @@ def test_11_an_input_interface_tells_programs_apart_in_postrouting() -> None:
     before, after = read(text), read(text.replace("-A u -i eth0 -j DROP\n", ""))
     answer = exact.check(before, after, Question())
     assert isinstance(answer, Difference)
-    assert replay(before, after, answer).finding is Finding.CONFIRMED
+    assert replay(before, after, answer).finding is ReplayResult.CONFIRMED
     assert isinstance(bdd.check(before, after, Question()), Difference)
     assert not lint(before, Question(), tell=lambda stage: None).flaws
 

@@ -14,7 +14,7 @@ from hitables.ir.rule import Rule
 from hitables.kernel import replay as replaying
 from hitables.kernel.load_save import load
 from hitables.kernel.outcomes import FixedAnswers, executions
-from hitables.kernel.replay import Finding, replay
+from hitables.kernel.replay import ReplayResult, replay
 from hitables.simulate.sampling import compare
 from hitables.verify.question import Difference
 
@@ -109,10 +109,10 @@ def test_the_kernel_shows_the_difference(name: str) -> None:
     table, *rules = PAIRS[name]
     before, after = (read(table, each) for each in rules)
     shown = replay(before, after, result(before, after))
-    assert shown.finding is Finding.CONFIRMED, shown.describe()
+    assert shown.finding is ReplayResult.CONFIRMED, shown.describe()
     assert {each.backend for each in shown.shown} == set(Backend)
     for each in shown.shown:
-        assert each.finding is Finding.CONFIRMED, shown.describe()
+        assert each.finding is ReplayResult.CONFIRMED, shown.describe()
 
 
 @pytest.mark.needs_kernel
@@ -135,8 +135,8 @@ def test_what_only_one_backend_does_is_asked_of_both() -> None:
     assert difference.packet.is_later_fragment
     shown = replay(before, after, difference)
     nft, legacy = shown.shown
-    assert (nft.backend, nft.finding) == (Backend.NFT, Finding.CONFIRMED), shown.describe()
-    assert legacy.finding is Finding.NOT_REALISABLE
+    assert (nft.backend, nft.finding) == (Backend.NFT, ReplayResult.CONFIRMED), shown.describe()
+    assert legacy.finding is ReplayResult.NOT_REALISABLE
     assert "treated alike" in legacy.reason
 
 
@@ -147,7 +147,7 @@ def test_ipv6_is_replayed_too(backend: Backend) -> None:
     rule = "-A INPUT -s 2001:db8::/{} -p ipv6-icmp -j DROP\nCOMMIT\n"
     before, after = (hitables.read(head + rule.format(bits)) for bits in (32, 48))
     shown = replay(before, after, result(before, after, backends=(backend,)), backends=(backend,))
-    assert shown.finding is Finding.CONFIRMED, shown.describe()
+    assert shown.finding is ReplayResult.CONFIRMED, shown.describe()
 
 
 def test_a_second_copy_of_a_memory_has_no_packet_to_send() -> None:
@@ -155,7 +155,7 @@ def test_a_second_copy_of_a_memory_has_no_packet_to_send() -> None:
     before = read("filter", f"-A INPUT {limit}")
     after = read("filter", f"-A INPUT -s 10.0.0.0/8 {limit}\n-A INPUT ! -s 10.0.0.0/8 {limit}")
     shown = replay(before, after, result(before, after))
-    assert shown.finding is Finding.NOT_REALISABLE
+    assert shown.finding is ReplayResult.NOT_REALISABLE
     assert "no packet shows it" in shown.reason
 
 
@@ -164,7 +164,7 @@ def test_a_set_of_ports_cannot_be_filled_and_that_is_said() -> None:
     before = read("filter", "-A INPUT -m set --match-set bad src,dst -j DROP")
     after = read("filter", "-A INPUT -m set --match-set bad src,dst -j ACCEPT")
     shown = replay(before, after, result(before, after))
-    assert shown.finding is Finding.NOT_REALISABLE, shown.describe()
+    assert shown.finding is ReplayResult.NOT_REALISABLE, shown.describe()
     assert "set --match-set bad src,dst" in shown.reason
 
 
@@ -193,7 +193,7 @@ def test_only_what_chance_decides_is_tried_again(
             patched.setattr(replaying, "TRIES", most)
             patched.setattr(replaying, "load", counted)
             shown = replay(before, after, difference, backends=(Backend.LEGACY,))
-        assert shown.finding is Finding.NOT_REALISABLE, shown.describe()
+        assert shown.finding is ReplayResult.NOT_REALISABLE, shown.describe()
         assert "connlabel --label 1" in shown.reason
         loads.append(count)
     assert loads[1] == tries * loads[0] > 0
@@ -205,7 +205,7 @@ def test_a_rule_set_that_the_kernel_refuses_is_not_replayed() -> None:
     rule = "-A INPUT -p udp -m rateest --rateest none --rateest-gt --rateest-pps 5 -j"
     before, after = (read("filter", f"{rule} {verdict}") for verdict in ("ACCEPT", "DROP"))
     shown = replay(before, after, result(before, after))
-    assert shown.finding is Finding.NOT_REALISABLE
+    assert shown.finding is ReplayResult.NOT_REALISABLE
     assert "does not take" in shown.reason
 
 
@@ -216,7 +216,7 @@ def test_a_program_that_means_something_else_than_its_words_raises_an_alarm() ->
     misread = _with_words(wrong, right)
     nothing = read("filter", "-A INPUT -p udp -j ACCEPT")
     shown = replay(misread, nothing, result(misread, nothing))
-    assert shown.finding is Finding.CONTRADICTED, shown.describe()
+    assert shown.finding is ReplayResult.CONTRADICTED, shown.describe()
     assert "before" in shown.reason
 
 

@@ -13,7 +13,7 @@ import hitables
 from hitables.ir.fields import Family
 from hitables.ir.program import Chain, Table
 from hitables.ir.rule import Rule
-from sflgen.chain_names import Names
+from sflgen.chain_names import GeneratedNames
 from sflgen.chain_rows import Ints, rows_after
 from sflgen.rule_rows import RuleRows
 
@@ -36,7 +36,7 @@ def test_rows_follow_a_table_whose_chains_change_come_and_go(
     rules: list[Rule] = list(
         hitables.read(crossing_text(rng, Family.IPV4, "FORWARD", 60, 0.1)).table("filter")["FORWARD"].rules
     )
-    rows, names = RuleRows(Family.IPV4), Names("sf", ())
+    rows, names = RuleRows(Family.IPV4), GeneratedNames("sf")
     table = Table("filter", tuple(Chain(f"sf{at}", None, tuple(rules[at : at + 4])) for at in range(10)))
     versions = [table]
     for step in range(200):

@@ -19,7 +19,7 @@ from hitables.build.grow import grow
 from hitables.errors import HitablesError
 from hitables.ir.fields import Family
 from sflgen import front_tree
-from sflgen.chain_names import Names
+from sflgen.chain_names import GeneratedNames
 from sflgen.commands import read_commands
 from sflgen.deciding import Deciding
 from sflgen.layout import fixed_chains, unreachable_chains
@@ -178,7 +178,7 @@ def test_chains_that_a_deletion_in_place_leaves_without_a_caller_go_with_the_nex
     """They may jump to chains of the old tree, and to the user chain that is removed."""
 
     def stale(state: State) -> list[str]:
-        table, names = state.loaded.table("filter"), Names(state.settings.prefix, ())
+        table, names = state.loaded.table("filter"), GeneratedNames(state.settings.prefix)
         return unreachable_chains(table, fixed_chains(state.layouts.values()), names)
 
     state = start_unproved(with_deciding_chains(250), Settings("nft", max_expansion=20.0)).after
@@ -249,7 +249,7 @@ def test_an_overlay_of_many_alike_rules_decides_as_the_list(
 
 def test_entries_that_enter_a_chain_which_decides_are_moved_to_a_tree() -> None:
     state = read(services("ACCEPT", 60) + "-A FORWARD -p udp -j DROP\n")
-    for number in range(front_tree.WORTH_A_TREE):
+    for number in range(front_tree.ENTRIES_WORTH_A_TREE):
         updates = read_commands(f"-I FORWARD 1 -s 10.{number}.0.0/16 -j LOGDROP", state.master)
         state = plan_unproved(state, updates, Strategy.OVERLAY).after
     chain_id = front_tree.due(state)

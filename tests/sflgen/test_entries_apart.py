@@ -35,7 +35,7 @@ from sflgen.state import State
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(front_tree, "WORTH_A_TREE", 5)
+    monkeypatch.setattr(front_tree, "ENTRIES_WORTH_A_TREE", 5)
 
 
 def states(seed: int, family: Family, memory: float, count: int = 14) -> Iterator[State]:

@@ -51,7 +51,7 @@ def updated(seed: int, family: Family, backend: str, count: int) -> Iterator[tup
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(front_tree, "WORTH_A_TREE", 5)
+    monkeypatch.setattr(front_tree, "ENTRIES_WORTH_A_TREE", 5)
 
 
 @settings(max_examples=examples(10))

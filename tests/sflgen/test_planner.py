@@ -18,7 +18,7 @@ from hitables.errors import HitablesError, ParseError, Unsupported
 from hitables.ir.fields import Family
 from hitables.verify.question import Equal
 from sflgen.cache import Cache
-from sflgen.chain_names import Names
+from sflgen.chain_names import ChainNames
 from sflgen.commands import read_commands
 from sflgen.edits import apply
 from sflgen.least_edits import sync
@@ -296,7 +296,7 @@ def test_a_jump_that_its_chain_has_already_does_not_read_the_list_again(
 
 def test_a_new_name_is_never_that_of_a_chain() -> None:
     used = {"sf4", "sf5", "sf7"}
-    names = Names("sf", used, last=2)
+    names = ChainNames("sf", used, last=2)
     drawn = [names.next() for _ in range(5)]
     assert drawn[0] == "sf3"
     assert not used & set(drawn) and len(set(drawn)) == 5

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import hitables
-from hitables.core.prover import Status
+from hitables.core.prover import ProveStatus
 from hitables.generate import rules as generated
 from hitables.generate import seed as seeds
 from hitables.parse import classbench
@@ -24,7 +24,7 @@ SEEDS = Path(__file__).parents[2] / "rulesets/seeds"
 def proved_by_lists(before: str, after: str, monkeypatch: pytest.MonkeyPatch) -> bool | None:
     """Whether lists of groups alone prove all classes; None: *after* is not read as groups."""
     question = Question()
-    monkeypatch.setattr(merged_classes.MergedClasses, "_compare_regions", lambda *_: Status.TOO_DEEP)
+    monkeypatch.setattr(merged_classes.MergedClasses, "_compare_regions", lambda *_: ProveStatus.TOO_DEEP)
     # Versions of few rules are built on smaller ones, too.
     monkeypatch.setattr(third_program, "SMALLEST_VERSION", 1)
     one, two = hitables.read(before), hitables.read(after)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from hitables.parse.classbench import Filter
+from hitables.parse.classbench import ClassbenchFilter
 
 
-def first_matches(filters: Filter, headers: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
+def first_matches(filters: ClassbenchFilter, headers: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
     """The index of the first rule that matches each header; -1 where no rule does."""
     table, best = headers.astype(np.int64), np.full(len(headers), -1)
     for index in reversed(range(len(filters))):

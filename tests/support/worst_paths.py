@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hitables.build.tree import NodeKind, Step, Tree
+from hitables.build.tree import EntryKind, NodeKind, Tree
 
 
 def worst(tree: Tree, number: int) -> tuple[int, int]:
@@ -10,12 +10,12 @@ def worst(tree: Tree, number: int) -> tuple[int, int]:
     row, node = tree.node[number], tree[number]
     nesting = called = sent = deepest = 0
     for at, entry in enumerate(range(row["entry"], row["entry"] + row["entries"])):
-        step = Step(tree.step[entry])
-        if step in (Step.RULE, Step.ACT):
+        step = EntryKind(tree.step[entry])
+        if step in (EntryKind.RULE, EntryKind.ACT):
             continue
         chains, rules = worst(tree, int(tree.link[entry]))
         nesting = max(nesting, 1 + chains)
-        if step in (Step.ASK, Step.CALL):
+        if step in (EntryKind.ASK, EntryKind.CALL):
             called += rules
         else:
             sent = max(sent, at + 1 + called + rules)

@@ -14,7 +14,7 @@ from hitables.build.grow import grow
 from hitables.compiler import run_trees
 from hitables.compiler.compile import compile_rules
 from hitables.verify import exact, group_lists
-from hitables.verify.dead_rules import Boxes, CoverSearch
+from hitables.verify.dead_rules import CoverSearch, ListBoxes
 from hitables.verify.group_reader import Copies, ListRules
 from hitables.verify.question import Difference, Equal, Question
 
@@ -77,7 +77,7 @@ def test_covering_rules_cover() -> None:
         ends[0][rng.random((dims, count)) < 0.5], ends[1][rng.random((dims, count)) < 0.5] = 0, 5
         ends[:, 0, 0] = 3, 2  # contradicts itself
         deciding = (rng.random(count) < 0.8) & (ends[0] <= ends[1]).all(axis=0)
-        boxes = Boxes(ends[0], ends[1], deciding)
+        boxes = ListBoxes(ends[0], ends[1], deciding)
         rule = count - 1
         covering = CoverSearch(boxes).covering(rule)
         points = np.stack(np.meshgrid(*[np.arange(6)] * dims)).reshape(dims, 1, -1)

@@ -32,7 +32,7 @@ from support.small_programs import (
 )
 
 import hitables
-from hitables.core.prover import Prover, Status
+from hitables.core.prover import Prover, ProveStatus
 from hitables.errors import HitablesError, Unsupported
 from hitables.ir import semantics
 from hitables.ir.fields import TCP, UDP, Family, Field, Fragment
@@ -412,16 +412,16 @@ def test_it_can_be_stopped() -> None:
     timer.start()
     status, _ = pair.run("INPUT", pair.classes[0], 10**9)
     timer.join()
-    assert status in (Status.STOPPED, Status.DIFFER)
+    assert status in (ProveStatus.STOPPED, ProveStatus.DIFFER)
     # A stop may come before the run begins; the run must still end.
-    assert pair.run("INPUT", pair.classes[0], 10**9)[0] == Status.STOPPED
+    assert pair.run("INPUT", pair.classes[0], 10**9)[0] == ProveStatus.STOPPED
 
 
 def test_no_run_begins_when_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine looks at its clock now and then, and may answer before."""
 
-    def run(*_: object, **__: object) -> Status:
-        return Status.EQUAL
+    def run(*_: object, **__: object) -> ProveStatus:
+        return ProveStatus.EQUAL
 
     monkeypatch.setattr(Prover, "run", run)
     one, other = program(rule(source(1, 2), DROPS)), program(rule(source(1, 3), DROPS))

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from hitables.core.prover import Op
+from hitables.core.prover import ProveOp
 from hitables.ir.fields import Family, Field
 from hitables.ir.packet import Backend
 from hitables.ir.rule import Match
@@ -28,7 +28,7 @@ RULES = """
 -A INPUT -f -j DROP
 -A INPUT -p 47 -m mark --mark 1 -j ACCEPT
 """
-TESTS = {Op.TEST, Op.NATIVE}
+TESTS = {ProveOp.TEST, ProveOp.NATIVE}
 
 
 def matches() -> list[Match]:
@@ -36,7 +36,7 @@ def matches() -> list[Match]:
     return [match for rule in program.table("filter")["INPUT"].rules for match in rule.matches]
 
 
-def steps(table: MatchTable, backend: Backend, number: int) -> list[tuple[Op, object]]:
+def steps(table: MatchTable, backend: Backend, number: int) -> list[tuple[ProveOp, object]]:
     """The steps of a match, in which tests are values and memories are keys."""
     code, starts = table.codes[backend]
     named: dict[int, object] = {at: test for test, at in table.tests.numbers.items()}
@@ -44,11 +44,11 @@ def steps(table: MatchTable, backend: Backend, number: int) -> list[tuple[Op, ob
     told = []
     for op, argument in code.reshape(-1, 2)[starts[number] : starts[number + 1]].tolist():
         if op in TESTS:
-            told.append((Op(op), named[argument]))
-        elif op == Op.EVENT:
-            told.append((Op(op), (table.keys[argument >> 1], argument & 1)))
+            told.append((ProveOp(op), named[argument]))
+        elif op == ProveOp.EVENT:
+            told.append((ProveOp(op), (table.keys[argument >> 1], argument & 1)))
         else:
-            told.append((Op(op), argument))
+            told.append((ProveOp(op), argument))
     return told
 
 

@@ -12,7 +12,7 @@ from hitables.errors import NotEquivalent
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program
 from hitables.kernel.namespace import Namespace, run
-from hitables.kernel.replay import Finding, replay
+from hitables.kernel.replay import ReplayResult, replay
 from hitables.simulate import sampling
 from hitables.verify import bdd, exact
 from hitables.verify.lint import lint
@@ -78,7 +78,7 @@ def test_no_namespace_can_show_which_policy_a_kernel_has() -> None:
     difference = exact.check(kept, given, Question())
     assert isinstance(difference, Difference)
     shown = replay(kept, given, difference)
-    assert shown.finding is Finding.NOT_REALISABLE and "policy" in shown.reason and not shown.shown
+    assert shown.finding is ReplayResult.NOT_REALISABLE and "policy" in shown.reason and not shown.shown
 
 
 def test_a_table_that_is_not_loaded_keeps_its_policies() -> None:

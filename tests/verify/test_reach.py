@@ -30,8 +30,8 @@ from hitables.ir.synproxy import TAKEN
 from hitables.parse.region_words import region
 from hitables.verify import reach as reach_module
 from hitables.verify.question import Question
-from hitables.verify.reach import Outcome as Region
 from hitables.verify.reach import Reached, reach
+from hitables.verify.reach import ReachedBox as Region
 
 OFFICE = Path(__file__).parents[2] / "docs/example/office.rules"
 PLAIN = re.compile(r"^[*:]|^COMMIT|-[jg] (ACCEPT|DROP|REJECT|RETURN|LOG|user\d)")

@@ -10,7 +10,7 @@ import pytest
 from benchmarks import writes
 from hitables import read
 from hitables.core import prover
-from hitables.core.prover import Prover, Run, Status
+from hitables.core.prover import PairRun, Prover, ProveStatus
 from hitables.verify import exact
 from hitables.verify.question import Answer, Question
 
@@ -28,11 +28,11 @@ def answers() -> list[tuple[int, type[Answer]]]:
     ]
 
 
-def also_stopped(steps: int) -> Callable[..., Status]:
+def also_stopped(steps: int) -> Callable[..., ProveStatus]:
     """`Prover.run`, before which another run gives up after *steps* steps."""
     original = Prover.run
 
-    def run(self: Prover, run: Run, *, strict: bool = False, short: bool = False) -> Status:
+    def run(self: Prover, run: PairRun, *, strict: bool = False, short: bool = False) -> ProveStatus:
         self.bound(steps)
         original(self, run, strict=strict, short=True)
         self.bound(0)

@@ -12,7 +12,7 @@ import hitables
 from benchmarks.cliffs_firewalls import FIREWALL_AXES
 from benchmarks.cliffs_inputs import AXES
 from hitables.core import prover
-from hitables.core.prover import Prover, Run, Status
+from hitables.core.prover import PairRun, Prover, ProveStatus
 from hitables.ir.fields import Field
 from hitables.ir.intervals import Values
 from hitables.ir.program import Program
@@ -20,7 +20,7 @@ from hitables.verify import exact
 from hitables.verify.deadline import Deadline
 from hitables.verify.diff import changes
 from hitables.verify.encoding import Encoding
-from hitables.verify.exact import Region, TableProver
+from hitables.verify.exact import DifferingRegion, TableProver
 from hitables.verify.lint import OneRemains, _TableLinter
 from hitables.verify.packet_classes import PacketClass
 from hitables.verify.question import Question
@@ -43,7 +43,9 @@ def looked_at_by_reach(program: Program, asked: dict[Field, Values]) -> int:
     used = []
 
     class Counted(TableProver):
-        def run(self, chain: str, packets: PacketClass, limit: int) -> tuple[Status, list[Region]]:
+        def run(
+            self, chain: str, packets: PacketClass, limit: int
+        ) -> tuple[ProveStatus, list[DifferingRegion]]:
             answer = super().run(chain, packets, limit)
             used.append(self.prover)
             return answer
@@ -122,7 +124,7 @@ def test_lint_of_rules_that_change_nothing_tries_few_packets(monkeypatch: pytest
     runs = 0
     original = Prover.run
 
-    def counted(self: Prover, run: Run, *, strict: bool = False, short: bool = False) -> Status:
+    def counted(self: Prover, run: PairRun, *, strict: bool = False, short: bool = False) -> ProveStatus:
         nonlocal runs
         runs += 1
         return original(self, run, strict=strict, short=short)

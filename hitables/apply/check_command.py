@@ -1,0 +1,82 @@
+"""A command of the user that confirms the rules which are loaded, or has them taken back."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+
+from ..errors import HitablesError
+from ..interrupts import answered, deferred
+from . import guard as guards
+from .confirm import undo
+from .in_force import confirm_record
+from .request import ApplyRequest, ApplyResult
+from .store import CONFIRMED, ApplyState, StateDirectory
+
+
+def decide_by_command(
+    request: ApplyRequest, store: StateDirectory, state: ApplyState, guard: guards.Guard
+) -> ApplyResult:
+    """Run the command that decides.  It may be a command of ours, so it runs without the lock."""
+    assert state.waiting is not None
+    number = state.waiting.number
+    store.close()
+    try:
+        why = why_failed(request.check, request.confirm)
+    except BaseException:
+        with deferred():
+            answered()  # else the files of the state would not be written
+            try:
+                _take_back(request.folder, number, "the check was interrupted")
+            finally:
+                guard.abandon()
+        raise
+    with StateDirectory.open(request.folder, wait=60.0) as again:
+        state = again.state()
+        waits = state.waiting is not None and state.waiting.number == number
+        if waits and why:
+            undo(again, state, f"the check failed: {why}")
+        elif waits:
+            state = confirm_record(again, state, number)
+            guards.stop_timer(number)
+            again.log(f"{number}: confirmed by the check")
+            again.forget_old(state)
+    guard.abandon()  # which has nothing to do any more
+    if state.status.get(number) == CONFIRMED:
+        if why:
+            raise HitablesError(
+                f"--check {request.check!r}: {why}; but rule set {number} was confirmed meanwhile, and stays"
+            )
+        return ApplyResult.CONFIRMED
+    why = why or "it ended when the rules were taken back already"
+    raise HitablesError(
+        f"--check {request.check!r}: {why}; rule set {number} is taken back, and the old rules are loaded"
+    )
+
+
+def _take_back(folder: str, number: int, why: str) -> None:
+    """Load the old rules, if record *number* still waits."""
+    with StateDirectory.open(folder, wait=60.0) as store:
+        state = store.state()
+        if state.waiting is not None and state.waiting.number == number:
+            undo(store, state, why)
+
+
+def why_failed(check: str, seconds: float) -> str:
+    """Why the command *check* fails, which has *seconds* (0: any time); "" if it succeeds.
+
+    What it has started ends with it if it is stopped: it would hold our output open.
+    """
+    process = subprocess.Popen(check, shell=True, start_new_session=True)
+    try:
+        status = process.wait(seconds or None)
+    except BaseException as error:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if isinstance(error, subprocess.TimeoutExpired):
+            return f"it did not end within {seconds:g} s"
+        raise
+    return f"it ended with exit status {status}" if status else ""

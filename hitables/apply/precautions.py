@@ -1,0 +1,114 @@
+"""What an apply says before it loads rules: whom they lock out, and which programs' rules they replace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..errors import InvalidOption
+from ..ir.fields import Family
+from ..ir.foreign import recognised, unmatched
+from ..ir.program import Program
+from ..parse.iptables import read
+from . import docker_raw, texts
+from .drift import moved_jumps
+from .in_force import InForce
+from .lockout import LockoutCheck, refuse
+from .must_packets import family_of, must_unasked
+from .prepare import Found
+from .recording import Ready
+from .request import ApplyRequest, Reporter
+from .ssh_session import SshSession
+from .status import shown
+
+
+def check_lockout(
+    request: ApplyRequest, ready: Sequence[Ready], session: SshSession | None, report: Reporter
+) -> None:
+    """HitablesError if *session*, or a packet of --must, would not pass; with --force it is a warning."""
+    refusals = []
+    programs = [_with_tables_that_stay(each) for each in ready]
+    for word in must_unasked(request.must, programs):
+        report.tell(f"warning: {word}")
+    for each, program in zip(ready, programs, strict=True):
+        prepared, family = each.prepared, each.kernel.family
+        own = {table.name for table in prepared.source}
+
+        def name_of(table: str, line: int, file: str = prepared.file, own: set[str] = own) -> str:
+            return f"{file}:{line}" if table in own and 0 < line < texts.LINES_OF_KERNEL else "the kernel"
+
+        check = LockoutCheck(program, own, each.kernel.backend, name_of)
+        if session is not None and session.family is family:
+            if not session.interface:
+                report.tell(
+                    "warning: the interface of this SSH session is unknown; rules with -i or -o are "
+                    "taken not to match it"
+                )
+            check.trace_session(session)
+        check.trace_must([packet for packet in request.must if family_of(packet) in (family, None)])
+        refusals += check.refusals
+        for caution in dict.fromkeys(check.cautions):
+            report.tell(f"warning: {caution}")
+    if refusals and request.force:
+        for refusal in refusals:
+            report.tell(f"warning: would not pass: {refusal}")
+    else:
+        refuse(refusals)
+
+
+def _with_tables_that_stay(ready: Ready) -> Program:
+    """The new rules, and the tables of the kernel that they leave as they are."""
+    source = ready.prepared.source
+    own = {table.name for table in source}
+    return replace(
+        source, tables=(*source, *(table for table in ready.found.program if table.name not in own))
+    )
+
+
+def check_leave(request: ApplyRequest, family: Family, found: Found, report: Reporter) -> None:
+    """Tell of names of --leave that no chain has; InvalidOption for one that resembles a preset."""
+    strange = [word for word, _ in unmatched(request.leave, [found.program])]
+    if not strange:
+        return
+    name, text = request.files[family]
+    for word, preset in unmatched(strange, [read(text, family=family, name=name)]):
+        if preset:
+            raise InvalidOption(f"--leave {word}: no chain has this name; did you mean {preset}?")
+        report.tell(f"warning: --leave {word}: no chain has this name")
+
+
+def tell_of_moved_jumps(ready: Sequence[Ready], force: InForce, report: Reporter) -> None:
+    """Tell of jumps to chains of --leave that stand behind more rules than in *force*."""
+    for each in ready:
+        half = force.half(each.kernel.family)
+        for moved in moved_jumps(each.found.tables, half, force.leave()) if half is not None else ():
+            report.tell(f"warning: {moved}; hitables status --repair before apply moves it back")
+
+
+def tell_of_presets(ready: Ready, patterns: Sequence[str], report: Reporter) -> None:
+    """Tell of chains of known programs in the tables that change."""
+    changing = {table for table, plan in ready.change.plans.items() if not plan.is_idle}
+    program = ready.found.program
+    program = replace(program, tables=tuple(table for table in program if table.name in changing))
+    for preset in recognised(program, patterns):
+        report.tell(
+            f"warning: the kernel has chains of {preset}, which these rules replace; "
+            f"--leave {preset} keeps them"
+        )
+
+
+def tell_of_docker(ready: Ready, report: Reporter) -> None:
+    """Tell of rules of docker in table raw that the new rules remove (docker_raw.py)."""
+    rules = docker_raw.removed(ready.found.program, ready.prepared.source)
+    if rules:
+        file = ready.prepared.file
+        remedy = f"leave table raw out of {file}, and it stays as it is"
+        report.tell(docker_raw.warning(rules, file, remedy))
+
+
+def tell_of_replaced(family: Family, changed: Sequence[str], report: Reporter) -> None:
+    """Tell that another program has changed rules since they were read, which the new rules replace."""
+    report.tell(
+        f"warning: IPv{int(family)}: the rules of the kernel changed while the new ones were prepared: "
+        f"{'; '.join(shown(changed))}.  The new rules replace these too; hitables rollback brings them back"
+    )
