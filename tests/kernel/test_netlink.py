@@ -11,7 +11,7 @@ import pytest
 from support.small_namespace import Namespace
 
 from hitables.apply.kernel import Kernel
-from hitables.apply.load import Change, Wanted, perform
+from hitables.apply.load import RuleSetChange, Wanted, perform
 from hitables.apply.texts import parse
 from hitables.errors import LiveError
 from hitables.ir.fields import Family
@@ -73,7 +73,7 @@ def applied_with_small_buffers() -> str:
     kernel = Kernel(Family.IPV4, Backend.NFT)
     more = "".join(f"-A FORWARD -s 10.0.1.{at}/32 -j DROP\n" for at in range(200))
     wanted = Wanted(parse(RULES.replace("COMMIT", f"{more}COMMIT")))
-    change = Change(kernel, wanted, lambda name: False)
+    change = RuleSetChange(kernel, wanted, lambda name: False)
     netlink._BUFFER = 1 << 13
     performed = perform([change])
     assert performed.seconds  # not in one commit
