@@ -250,7 +250,7 @@ def _may_complete_entries(uses: list[Use], words: list[str]) -> bool:
 # Options of physdev that test one field, and whether they are behind a "!".
 _PORT_TESTS = frozenset(
     {("--physdev-in", False), ("--physdev-in", True), ("--physdev-out", False),
-     *((f"--physdev-is-{which}", behind) for which in ("in", "out", "bridged") for behind in (False, True))}
+     ("--physdev-is-bridged", False), ("--physdev-is-bridged", True)}
 )  # fmt: skip
 
 
@@ -258,7 +258,8 @@ def _of_bridge_ports(uses: list[Use], tests: list[Test]) -> tuple[Role, list[Tes
     """The role of a physdev match and its tests, one of each field.
 
     Behind a "!", --physdev-out fails for packets that came in by a port and are routed, not bridged, but
-    holds for those that came in by none; no test of the field does that.
+    holds for those that came in by none; no test of the field does that.  --physdev-is-in and -is-out are
+    not read, either: few rules have them.
     """
     asked = {(use.option.name, use.inverted) for use in uses}
     if not asked <= _PORT_TESTS:

@@ -57,8 +57,6 @@ def _either_port(words: tuple[str, ...], family: Family) -> tuple[Test, ...]:
 PHYSDEV: dict[str, Reader] = {
     "--physdev-in": field_test(Field.PHYSIN, spelt.bridge_port),
     "--physdev-out": field_test(Field.PHYSOUT, spelt.bridge_port),
-    "--physdev-is-in": lambda words, family: (Test(Field.PHYSIN, spelt.ANY_PORT),),
-    "--physdev-is-out": lambda words, family: (Test(Field.PHYSOUT, spelt.ANY_PORT),),
     "--physdev-is-bridged": lambda words, family: (Test(Field.PHYSOUT, spelt.ANY_PORT),),
 }
 TCP: dict[str, Reader] = {

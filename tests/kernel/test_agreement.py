@@ -138,7 +138,7 @@ FACTS = {
         "-m pkttype ! --pkt-type broadcast",
         "-m realm --realm 0x1",
         "-m realm ! --realm 0x1",
-        "-m physdev ! --physdev-out tap1 --physdev-is-bridged",
+        "-m physdev ! --physdev-is-in",
         "-m connmark --mark 0x3/0x3",
         "-m helper --helper ftp",
         '-m string --string "hello" --algo bm',
@@ -150,7 +150,7 @@ FACTS = {
     (Family.IPV4, "FORWARD"): [
         "-m ttl --ttl-lt 9",
         "-m addrtype --src-type LOCAL",
-        "-m physdev ! --physdev-out tap1",
+        "-m physdev --physdev-is-in",
     ],
     (Family.IPV6, "OUTPUT"): [
         "-m hl --hl-eq 9",
