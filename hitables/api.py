@@ -99,7 +99,7 @@ class CompileOptions(TypedDict, total=False):
                    part is least
     min_length     8: chains (paper: runs) of fewer rules stay as they are
     max_expansion  4.0: rules printed over rules read, per chain, at most; a rule of several ports
-                   (multiport) counts once for each of them
+                   (multiport) counts as one for each two of them
     max_depth      None (as the backend takes): chains nested below a compiled one, at most
     effort         "normal", "fast", "best": how hard to look for the cheapest tree
     malformed      "stricter", "exact": packets with cut-off headers may be dropped, or not

@@ -319,7 +319,10 @@ def _load(
     session: SshSession | None,
     report: Reporter,
 ) -> ApplyResult:
-    """Load the rules under a guard, and leave the confirmation to it, to --check or to nobody."""
+    """Load the rules, then run --check, confirm at once, or leave them waiting for `hitables confirm`.
+
+    A guard, a process of its own, brings the old rules back if they are not confirmed in time.
+    """
     _read_again(request, ready, state, store, report)
     loading = _Loading.begin(request, ready, state, store, report)
     number = loading.record.number

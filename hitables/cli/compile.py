@@ -219,8 +219,8 @@ class TrafficOptions:
         type=Number(1),
         default=4.0,
         show_default=True,
-        help="Print at most this many rules per rule of a chain; a rule of several ports counts once for "
-        "each of them.",
+        help="Print at most this many rules per rule of a chain; a rule of several ports counts as one "
+        "for each two of them.",
     ),
     option(
         "--max-depth",

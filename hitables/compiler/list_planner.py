@@ -34,6 +34,8 @@ from .segments import MOST_CUTS, SegmentGrower
 TOLD_SHARE = 0.15
 # How often the trees of a list are grown anew, as more rules are printed than the options allow.
 BUDGETS_TRIED = 8
+# A rule of several ports is in a tree at each of them: so many of its ports count as a rule of the list.
+PORTS_PER_RULE = 2
 # Lists of at most so many rules are planned with and without the room for their ports.
 FEW_RULES = 256
 
@@ -55,11 +57,8 @@ def port_ranges(rule: Rule) -> int:
 
 
 def rules_counted(rules: Sequence[Rule]) -> int:
-    """As how many rules the list counts for `Options.max_expansion`.
-
-    A rule of several ports is in a tree at each of them, so it counts once for each.
-    """
-    return sum(max(1, port_ranges(rule)) for rule in rules)
+    """As how many rules the list counts for `Options.max_expansion`."""
+    return sum(max(1, port_ranges(rule) // PORTS_PER_RULE) for rule in rules)
 
 
 class ListPlanner:

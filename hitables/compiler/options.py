@@ -42,7 +42,7 @@ class Options:
     leaf_size      rules of a leaf that is not split (binth); the algorithm auto chooses this itself
     min_length     leave chains of fewer rules as they are
     max_expansion  most rules printed per rule of the input, for each chain; a rule of several ports
-                   (multiport) counts once for each of them
+                   (multiport) counts as one for each two of them
     max_depth      most chains that nest below a compiled one; None: as many as the backend accepts
     effort         one of build.grow.EFFORTS
     costs          the cost of reading rules; None: the shipped profile
