@@ -21,6 +21,7 @@ from . import guard as guards
 from .connections import NewConnections
 from .drift import as_named
 from .in_force import InForce, TablePlace, confirm_record, in_force, own_places, places
+from .kept_sets import create_missing
 from .kernel import Kernel
 from .load import RuleSetChange, Wanted, perform
 from .others import emptied, of_kernel
@@ -272,6 +273,7 @@ def bring_back(
         known = as_named(kernel.read(), loaded, patterns) if loaded is not None else {}
         to_load = Wanted(of_kernel(half.with_absent(), is_left), half.generated, known)
         changes.append(RuleSetChange(kernel, to_load, is_left))
+    created = create_missing(store, wanted.parts)
     empty_now = [note for change in changes for note in emptied(change.merged, change.present)]
     performed = perform(changes)
     for part in wanted.parts:
@@ -280,6 +282,7 @@ def bring_back(
             store.set_leave(part.number, patterns)
     notes = [note for change in changes for note in change.merged.notes]
     return [
+        *created,
         *notes,
         *empty_now,
         *(f"another program has added a rule, which stays: {rule}" for rule in performed.added),

@@ -15,6 +15,7 @@ from ..ir.fields import Family
 from ..ir.packet import Backend
 from .boot_files import keep_for_boot, settings_of
 from .boot_texts import BootRules, boot_rules
+from .kept_sets import keep
 from .store import CONFIRMED, ApplyState, Half, Record, StateDirectory
 
 TablePlace = tuple[Family, str]  # a table of a family
@@ -151,6 +152,7 @@ def confirm_record(
     *given_up*: tables that no boot loads any more.
     """
     force = in_force(store, number)
+    keep(store, force.parts)
     with_source = settings_of(store.folder).access is not None
     keep_for_boot(
         store.folder, Backend(force.record.backend), for_boot(force, with_source), given_up=given_up

@@ -31,6 +31,7 @@ from .confirm import duty, undo
 from .counts import keyed, of_source, recognised
 from .drift import as_named, cut_off_jumps, differences, holds, moved_jumps
 from .in_force import InForce, confirm_record, in_force, own_places
+from .kept_sets import keep
 from .kernel import Kernel
 from .load import Performed, RuleSetChange, perform
 from .must_packets import check_must
@@ -282,6 +283,7 @@ class _Loading:
         """Record what runs now and what is to be loaded, which waits from now on."""
         recorder, running = _recorder(request, ready, store), what_runs(ready)
         state, before = recorder.before(state, running)
+        keep(store, in_force(store, before).parts)
         state, record = recorder.add(state, what_will_run(ready), WAITING, before, _options(request))
         store.begin_waiting(record.number)
         state = replace(state, waiting=Waiting(record.number, before, 0.0, boot_id()))
@@ -307,6 +309,7 @@ class _Loading:
             for family, messages in changed.items():
                 tell_of_replaced(family, messages, self.report)
             self.state, late = self.recorder.add(self.state, halves, FOUND)
+            keep(self.recorder.store, [late])
             self.recorder.store.set_before(self.record.number, late.number)
             self.set_waiting(before=late.number)
 

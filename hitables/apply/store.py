@@ -6,6 +6,7 @@
     0001/loaded4, loaded6  the text as it was loaded, which a rollback loads again
     0001/source4, source6  the text that it was made of
     0001/waits             there as long as it waits for its confirmation
+    sets/NAME.save         an ipset that rules of records name, as `ipset save` printed it last (kept_sets.py)
     confirmed.rules, boot ...           what the next boot loads (boot_files.py)
     log                    a line for each thing that was done
 
@@ -31,6 +32,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import quote
 
 from ..errors import FileError, HitablesError, LiveError
 from ..files import flush_folder, is_there, parse_json, read_text, trouble, write_text
@@ -401,6 +403,7 @@ class StateDirectory:
         needed |= {other for number in needed for other in self._beside(number)}
         with _system_errors(self.folder):
             files = [file for number in needed if self.has(number) for file in self._folder(number).iterdir()]
+            files += self.folder.glob("sets/*.save")
         files.append(self.folder / "state.json")  # last, as it names records that are complete
         return {str(file.relative_to(self.folder)): read_text(str(file)) for file in files}
 
@@ -433,6 +436,24 @@ class StateDirectory:
     def _json_of(self, number: int) -> Any:
         """What record.json of record *number* has."""
         return self._json(self._folder(number) / "record.json", "hitables-record")
+
+    def save_set(self, name: str, saved: str) -> None:
+        """Keep the ipset *name*; *saved*: what `ipset save` prints of it."""
+        path = self._set_file(name)
+        if is_there(path) and read_text(str(path)) == saved:
+            return
+        with _system_errors(path.parent):
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+        self._write(path, saved)
+
+    def kept_set(self, name: str) -> str:
+        """What `save_set` has kept of the ipset *name*; "" if that is nothing, or cannot be read."""
+        with contextlib.suppress(FileError):
+            return read_text(str(self._set_file(name)))
+        return ""
+
+    def _set_file(self, name: str) -> Path:
+        return self.folder / "sets" / f"{quote(name, safe='', errors='surrogateescape')}.save"
 
     def log(self, message: str) -> None:
         """Add a line to the log, with the time."""

@@ -139,6 +139,49 @@ def test_a_rollback_says_that_the_chains_of_a_program_that_was_ended_are_empty(f
     assert "2: table filter, chain INPUT: the policy is DROP again" in firewall.log()
 
 
+WITH_SETS = (
+    "*filter\n:INPUT ACCEPT [0:0]\n"
+    "-A INPUT -m set --match-set good src -j ACCEPT\n-A INPUT -m set --match-set many src -j DROP\nCOMMIT\n"
+)
+SETS = (
+    "create good hash:net\nadd good 192.0.2.0/24\ncreate one hash:ip\nadd one 192.0.2.7\n"
+    "create many list:set\nadd many one\n"
+)
+
+
+@pytest.mark.parametrize("way", ["guard", "rollback"])
+def test_old_rules_come_back_with_the_ipsets_that_were_destroyed(firewall: Firewall, way: str) -> None:
+    firewall.namespace.run(["ipset", "restore"], SETS)
+    firewall.namespace.run([f"iptables-{firewall.backend.value}-restore"], WITH_SETS)
+    before = plain(firewall.save())
+    firewall.hitables("apply", firewall.file(NEW), "--confirm", 2 if way == "guard" else 600)
+    for name in ("good", "many", "one"):
+        firewall.namespace.run(["ipset", "destroy", name])
+    if way == "rollback":
+        assert "ipset good did not exist any more" in firewall.hitables("rollback").stderr
+    firewall.until(
+        lambda: "ipset good did not exist any more: it is created anew, with the 1 member" in firewall.log()
+    )
+    assert plain(firewall.save()) == before
+    sets = firewall.namespace.run(["ipset", "save"])
+    assert all(each in sets for each in ("add good 192.0.2.0/24", "add one 192.0.2.7", "add many one"))
+
+
+def test_an_ipset_that_exists_or_of_which_nothing_is_known_is_not_restored(firewall: Firewall) -> None:
+    firewall.namespace.run(["ipset", "restore"], SETS)
+    firewall.namespace.run([f"iptables-{firewall.backend.value}-restore"], WITH_SETS)
+    firewall.apply(firewall.file(NEW))
+    firewall.namespace.run(["ipset", "flush", "good"])
+    firewall.namespace.run(["ipset", "destroy", "many"])
+    (firewall.state / "sets/many.save").unlink()
+    assert (
+        "ipset many did not exist any more: it is created anew, and empty"
+        in firewall.hitables("rollback").stderr
+    )
+    sets = firewall.namespace.run(["ipset", "save"])
+    assert "create many" in sets and "add good" not in sets and "add many" not in sets
+
+
 def test_signals_to_the_guard_change_nothing(firewall: Firewall) -> None:
     firewall.load(OLD)
     before = plain(firewall.save())

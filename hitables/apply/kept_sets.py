@@ -1,0 +1,91 @@
+"""The ipsets that recorded rules name: kept in the state directory, and created again where they are gone.
+
+No program can destroy a set while rules of the kernel name it.  Once other rules are loaded it can, and then
+the earlier rules could not be loaded again.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+
+from ..errors import LiveError
+from ..ir.fields import Family
+from ..kernel.load_save import ip_sets_named
+from ..kernel.namespace import run
+from ..nouns import counted
+from ..rule_lines import lines_of
+from .boot_sets import saved_sets
+from .store import Record, StateDirectory
+
+
+def keep(store: StateDirectory, records: Iterable[Record]) -> None:
+    """Write the sets that rules of *records* name, as they are now; of one that is gone the file stays."""
+    for each in saved_sets(_rules_with_sets(records)):
+        if each.saved:
+            store.save_set(each.name, each.saved)
+
+
+def create_missing(store: StateDirectory, records: Iterable[Record]) -> list[str]:
+    """Create the sets that rules of *records* name and that do not exist; a note on each for the user.
+
+    Where a set cannot be created, the load of the rules fails with its name.
+    """
+    rules = _rules_with_sets(records)
+    named = {
+        name: ("create", name, kind, "family", "inet" if family is Family.IPV4 else "inet6")
+        for family, lines in rules.items()
+        for name, kind in ip_sets_named("\n".join(lines)).items()
+    }
+    if not named:
+        return []
+    try:
+        present = set(run(["ipset", "list", "-n"]).split("\n"))
+    except LiveError:
+        return []
+    notes: list[str] = []
+    for name, create in named.items():
+        _create(store, name, create, present, notes)
+    return notes
+
+
+def _create(store: StateDirectory, name: str, create: tuple[str, ...], present: set[str], notes: list[str]) -> None:
+    """Create the set *name* unless it is *present*, after its members if these are sets."""
+    if name in present:
+        return
+    present.add(name)
+    saved = store.kept_set(name)
+    added = [words for line in lines_of(saved) if (words := shlex.split(line)) and words[0] == "add"]
+    if f"create {shlex.quote(name)} list:" in saved:
+        for words in added:
+            _create(store, words[2], ("create", words[2], *create[2:]), present, notes)
+    if saved:
+        try:
+            run(["ipset", "restore", "-exist"], saved)
+        except LiveError as error:
+            notes.append(f"ipset {name}: not all that was kept of it could be restored: {error}")
+        else:
+            what = f"the {counted(len(added), 'member')} that it had when it was last kept"
+            notes.append(f"ipset {name} did not exist any more: it is created anew, with {what}")
+            return
+    try:
+        run(["ipset", "-exist", *create])
+    except LiveError as error:
+        notes.append(f"ipset {name} does not exist any more, and cannot be created: {error}")
+    else:
+        if not saved:
+            notes.append(
+                f"ipset {name} did not exist any more: it is created anew, and empty (nothing was kept)"
+            )
+
+
+def _rules_with_sets(records: Iterable[Record]) -> dict[Family, list[str]]:
+    """By family, the rules of *records* that name sets."""
+    rules: dict[Family, list[str]] = {}
+    for record in records:
+        for family, half in record.halves.items():
+            found = rules.setdefault(family, [])
+            for chains in half.tables.values():
+                for chain in chains.values():
+                    found += (rule.body for rule in chain.rules if "-set " in rule.body)
+    return rules
