@@ -49,7 +49,9 @@ def create_missing(store: StateDirectory, records: Iterable[Record]) -> list[str
     return notes
 
 
-def _create(store: StateDirectory, name: str, create: tuple[str, ...], present: set[str], notes: list[str]) -> None:
+def _create(
+    store: StateDirectory, name: str, create: tuple[str, ...], present: set[str], notes: list[str]
+) -> None:
     """Create the set *name* unless it is *present*, after its members if these are sets."""
     if name in present:
         return
