@@ -525,7 +525,7 @@ def _is_file(descriptor: int, path: Path) -> bool:
 
 
 def _digest(text: str) -> str:
-    """SHA-256 of a rule set without its counters, which `Store.set_tables` changes."""
+    """SHA-256 of a rule set without its counters, which `StateDirectory.set_tables` changes."""
     return hashlib.sha256(_COUNTS.sub("", text).encode("utf-8", "surrogateescape")).hexdigest()
 
 
