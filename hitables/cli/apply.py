@@ -13,22 +13,12 @@ import click
 
 from ..errors import HitablesError, ParseError
 from ..nouns import counted
+from .help import command, option, section
+from .inputs import family_of
+from .options import backend_option, data_options, is_json, leave_option, state_option, timeout_option
 from .progress import progress_bar
-from .terminal import (
-    Differ,
-    Number,
-    WholeNumber,
-    backend_option,
-    command,
-    data_options,
-    family_of,
-    is_json,
-    leave_option,
-    option,
-    section,
-    state_option,
-    timeout_option,
-)
+from .terminal import Differ
+from .values import Number, WholeNumber
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,18 +8,11 @@ from __future__ import annotations
 import click
 
 from ..errors import HitablesError
+from .help import command, option, section
+from .options import data_options, is_json, max_memory_option, output_option
 from .progress import progress_bar
-from .terminal import (
-    Size,
-    command,
-    data_options,
-    is_json,
-    max_memory_option,
-    option,
-    output_option,
-    section,
-)
 from .traffic import generate_traffic
+from .values import Size
 
 # Packets of --traffic, unless another number is given.
 TRAFFIC_PACKETS = 1_000_000

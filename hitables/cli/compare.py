@@ -12,22 +12,19 @@ from typing import Any
 
 import click
 
-from .progress import progress_bar
-from .source import known_source, source_options
-from .terminal import (
-    Differ,
+from .help import command, option, section
+from .inputs import program_of, warn_of_leave
+from .options import (
     backend_option,
-    command,
     family_option,
     leave_option,
     max_memory_option,
-    option,
     output_option,
-    program_of,
-    section,
     timeout_option,
-    warn_of_leave,
 )
+from .progress import progress_bar
+from .source import known_source, source_options
+from .terminal import Differ
 
 _backend = backend_option("Read the rules as this iptables does; any: as legacy and as nft, each must hold.")
 

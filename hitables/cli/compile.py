@@ -15,26 +15,20 @@ import click
 
 from ..errors import HitablesError
 from ..nouns import counted
-from .progress import progress_bar
-from .terminal import (
-    Number,
+from .help import command, option, section
+from .inputs import family_of, read_packets, warn_of_leave, warn_of_lost, warn_of_unknown
+from .options import (
     backend_option,
-    command,
     costs_option,
-    family_of,
     family_option,
-    keep,
     leave_option,
     max_memory_option,
-    option,
     output_option,
-    read_packets,
-    section,
     timeout_option,
-    warn_of_leave,
-    warn_of_lost,
-    warn_of_unknown,
 )
+from .progress import progress_bar
+from .terminal import keep
+from .values import Number
 
 Section = TypeVar("Section")
 

@@ -7,7 +7,8 @@ from typing import Any
 import click
 
 from ..errors import HitablesError
-from .terminal import command, max_memory_option, option, section
+from .help import command, option, section
+from .options import max_memory_option
 
 
 class Mode(click.ParamType[int]):

@@ -10,19 +10,10 @@ from typing import Any
 import click
 
 from ..errors import HitablesError
+from .help import command, option, section
+from .inputs import read_program
+from .options import backend_option, costs_option, data_options, family_option, is_json, output_option
 from .source import known_source, source_options
-from .terminal import (
-    backend_option,
-    command,
-    costs_option,
-    data_options,
-    family_option,
-    is_json,
-    option,
-    output_option,
-    read_program,
-    section,
-)
 
 
 @command(

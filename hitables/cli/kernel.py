@@ -8,21 +8,10 @@ from __future__ import annotations
 import click
 
 from ..errors import HitablesError
+from .help import command, option, section
+from .inputs import family_of, read_packets, read_program
+from .options import backend_option, costs_option, data_options, family_option, is_json, output_option
 from .progress import progress_bar
-from .terminal import (
-    backend_option,
-    command,
-    costs_option,
-    data_options,
-    family_of,
-    family_option,
-    is_json,
-    option,
-    output_option,
-    read_packets,
-    read_program,
-    section,
-)
 
 
 @command(

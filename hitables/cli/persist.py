@@ -7,7 +7,9 @@ from pathlib import Path
 import click
 
 from ..errors import HitablesError
-from .terminal import WholeNumber, command, option, section, state_option
+from .help import command, option, section
+from .options import state_option
+from .values import WholeNumber
 
 
 @command(

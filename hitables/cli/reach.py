@@ -6,22 +6,19 @@ import json
 
 import click
 
-from .progress import progress_bar
-from .source import known_source, source_options
-from .terminal import (
+from .help import command, option, section
+from .inputs import read_program, warn_of_leave
+from .options import (
     backend_option,
-    command,
     data_options,
     family_option,
     is_json,
     leave_option,
     max_memory_option,
-    option,
-    read_program,
-    section,
     timeout_option,
-    warn_of_leave,
 )
+from .progress import progress_bar
+from .source import known_source, source_options
 
 
 @command(

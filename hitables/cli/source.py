@@ -11,15 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import HitablesError
-from .terminal import (
-    backend_option,
-    command,
-    family_of,
-    option,
-    output_option,
-    section,
-    state_option,
-)
+from .help import command, option, section
+from .inputs import family_of
+from .options import backend_option, output_option, state_option
 
 if TYPE_CHECKING:
     from ..ir.program import Program

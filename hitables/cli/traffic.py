@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import HitablesError
+from .help import command, option, section
+from .options import data_options, is_json
 from .progress import progress_bar
-from .terminal import command, data_options, is_json, option, section
 
 if TYPE_CHECKING:
     from ..locality import Classify

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hitables.cli.terminal import command, option, read_packets, section
+from hitables.cli.help import command, option, section
+from hitables.cli.inputs import read_packets
 from hitables.errors import HitablesError
 
 from .options import live_option, no_prove_option, state_section

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hitables.cli.terminal import Command, option, section
+from hitables.cli.help import Command, option, section
 from hitables.errors import Unsupported
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hitables.cli.terminal import Differ, command, option, section
+from hitables.cli.help import command, option, section
+from hitables.cli.terminal import Differ
 
 from .options import no_prove_option, state_section, warn
 

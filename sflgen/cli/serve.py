@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from hitables import interrupts
-from hitables.cli.terminal import command, option, section
+from hitables.cli.help import command, option, section
 
 from .options import live_option, state_section, warn
 

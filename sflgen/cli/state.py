@@ -7,17 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hitables.cli.terminal import (
-    Differ,
-    Number,
-    backend_option,
-    command,
-    family_option,
-    option,
-    section,
-    timeout_option,
-    warn_of_leave,
-)
+from hitables.cli.help import command, option, section
+from hitables.cli.inputs import warn_of_leave
+from hitables.cli.options import backend_option, family_option, timeout_option
+from hitables.cli.terminal import Differ
+from hitables.cli.values import Number
 from hitables.errors import HitablesError
 
 from .options import check_complete, live_option, state_section, warn

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hitables.cli.terminal import command, section
+from hitables.cli.help import command, section
 from hitables.errors import HitablesError
 
 from .options import (

@@ -201,7 +201,7 @@ MODULES = "integrations/ansible_collections/hitables/firewall/plugins/modules"
 @pytest.mark.parametrize(
     "page",
     [
-        *("hitables/cli/terminal.py", "sflgen/cli/state.py", "docs/operations.md"),
+        *("hitables/cli/options.py", "sflgen/cli/state.py", "docs/operations.md"),
         *(f"{MODULES}/{module}.py" for module in ("apply", "check", "compile")),
     ],
 )

@@ -9,8 +9,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from hitables.cli.help import Command, Group, Option
 from hitables.cli.main import SECTIONS, main
-from hitables.cli.terminal import Command, Group, Option
 
 
 def commands(

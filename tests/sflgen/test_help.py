@@ -8,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from hitables.cli.terminal import Command, Group, Option
+from hitables.cli.help import Command, Group, Option
 from sflgen.cli import SECTIONS, main
 
 each_command = pytest.mark.parametrize("name", main.commands)

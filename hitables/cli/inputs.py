@@ -1,0 +1,89 @@
+"""Rule sets and packets that the options of a command name, and warnings of what was found in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from ..ir.fields import Family
+    from ..ir.program import Program
+    from ..simulate.batch import PacketBatch
+
+
+def family_of(choice: str | None) -> Any:
+    """The `Family` that --family names; None: guess it."""
+    from ..ir.fields import Family
+
+    return None if choice is None else Family(int(choice))
+
+
+def read_program(file: str, family: str | None) -> Any:
+    """The rule set in *file* ("-": standard input), as --family reads it."""
+    from ..files import read_text
+
+    return program_of(read_text(file), file, family)
+
+
+def program_of(text: str, file: str, family: str | None) -> Any:
+    """The rule set in *text*, that of *file*, as --family reads it."""
+    from ..reader import read
+
+    program = read(text, family=family_of(family), name=file)
+    warn_of_unknown(program)
+    warn_of_lost(program)
+    return program
+
+
+def read_packets(trace_file: str | None, pcap_file: str | None, family: Family) -> tuple[PacketBatch, str]:
+    """The packets of the trace or else of the capture, and their source; what was left out is told."""
+    from ..nouns import counted
+    from ..simulate.traffic import pcap_batch, trace_batch
+
+    if trace_file:
+        return trace_batch(trace_file, family), trace_file
+    assert pcap_file, "one of the two is given"
+    batch, losses = pcap_batch(pcap_file, family)
+    name = "standard input" if pcap_file == "-" else pcap_file
+    if losses:
+        program = click.get_current_context().find_root().command.name
+        read = counted(len(batch), "packet")
+        click.echo(f"{program}: {name}: {read} read; left out: {losses}", err=True)
+    return batch, f"{name} (left out: {losses})" if losses else name
+
+
+def warn_of_lost(program: Program) -> None:
+    """Tell of tables that the text gives again, by which the rules of the earlier ones are lost."""
+    from ..nouns import counted
+
+    for table in program:
+        for line, rules in table.replaced:
+            click.echo(
+                f"hitables: warning: {program.name}, line {table.line}: *{table.name} comes again, so "
+                f"iptables-restore drops that of line {line}, with {counted(rules, 'rule')}; join the two",
+                err=True,
+            )
+
+
+def warn_of_unknown(program: Program) -> None:
+    """Tell of extensions that hitables keeps without knowing them, and whose names resemble known ones."""
+    from ..parse.near_names import near_names
+
+    for option, name, known in near_names(program):
+        click.echo(
+            f"hitables: warning: {program.name}: {option} {name} is not known, and kept as it is; "
+            f"did you mean {known}?",
+            err=True,
+        )
+
+
+def warn_of_leave(words: Sequence[str], programs: Sequence[Program]) -> None:
+    """Tell of names of --leave that no chain of *programs* has."""
+    from ..ir.foreign import unmatched
+
+    tool = click.get_current_context().find_root().info_name
+    for word, preset in unmatched(words, programs):
+        hint = f"; did you mean {preset}?" if preset else ""
+        click.echo(f"{tool}: warning: --leave {word}: no chain has this name{hint}", err=True)
