@@ -391,7 +391,7 @@ def trace(
     filter.  A `Packet` needs *chain*.  UnknownName for a table or chain that the rule set does not have.
     """
     from .ir.assumed_walk import run_assuming
-    from .ir.packet_text import read_packet
+    from .ir.packet_reader import read_packet
     from .ir.sure_answers import answer_surely
     from .verify.question import with_open_policies
 

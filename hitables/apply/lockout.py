@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from ..errors import HitablesError
 from ..ir.fields import Field
 from ..ir.packet import Backend
-from ..ir.packet_text import read_packet
+from ..ir.packet_reader import read_packet
 from ..ir.program import Program
 from ..ir.rule import Target
 from ..ir.semantics import Walk

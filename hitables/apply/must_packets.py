@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ..errors import HitablesError, InvalidOption
 from ..ir.fields import Family
-from ..ir.packet_text import read_packet
+from ..ir.packet_reader import read_packet
 from ..ir.program import BUILT_IN, Program
 from ..ir.unasked import unasked
 from ..parse.rule_parts import nearest

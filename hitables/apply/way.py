@@ -13,7 +13,7 @@ from ..analyse.mark_bits import EVERY_BIT
 from ..ir.connection_states import LOOPBACK
 from ..ir.fields import Family, Field
 from ..ir.packet import Backend, Outcome, Packet
-from ..ir.packet_text import Spelled, read_packet
+from ..ir.packet_reader import Spelled, read_packet
 from ..ir.program import Program, Table
 from ..ir.rule import Target
 from ..ir.semantics import CUT_NUMBERS, Walk

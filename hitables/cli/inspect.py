@@ -64,7 +64,7 @@ def trace(
     from ..ir.assumed_walk import run_assuming
     from ..ir.packet import Backend
     from ..ir.packet_log import assumed_of_bits, is_log_line, read_log_line
-    from ..ir.packet_text import read_packet
+    from ..ir.packet_reader import read_packet
     from ..ir.program import check_names
     from ..ir.sure_answers import answer_surely
     from ..ir.unasked import impossible, impossible_state, unasked

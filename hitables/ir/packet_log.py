@@ -18,7 +18,8 @@ from .connection_states import first_state
 from .fact import Fact
 from .fields import Family
 from .headers import FIELD_BYTES
-from .packet_text import ANSWER_WORDS, FLAGS, NAMES, show_numbers
+from .packet_reader import ANSWER_WORDS, NAMES
+from .packet_text import FLAGS, show_numbers
 from .program import Table
 
 _LINE = re.compile(r"(?:^|[^\w])IN=(\S*) OUT=(\S*)(?= |$)(.*)", re.DOTALL)

@@ -5,8 +5,8 @@ Users: the trace of a packet, the packets of a session in apply, `hitables reach
 
 from __future__ import annotations
 
+from .answers import ANY, Answers
 from .packet import Outcome
-from .packet_text import ANY, Answers
 from .program import Program
 from .rule import Match
 

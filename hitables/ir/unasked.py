@@ -7,10 +7,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Container, Iterable, Iterator, Mapping
 
+from .answers import Answers
 from .connection_states import LOOPBACK, why_no_state
 from .fields import INTERFACES, STATES, Field
 from .hooks import hook_box
-from .packet_text import Answers, Spelled
+from .packet_reader import Spelled
 from .program import Table
 from .rule import Role
 

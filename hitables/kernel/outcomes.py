@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..ir import semantics
+from ..ir.answers import Answers
 from ..ir.fields import STATES, Field
 from ..ir.packet import Backend, Outcome, Packet
-from ..ir.packet_text import Answers
 from ..ir.program import Table
 from ..ir.rule import Match
 from ..ir.semantics import Walk

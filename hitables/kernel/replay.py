@@ -27,11 +27,12 @@ import numpy.typing as npt
 
 from ..emit.text import rule_text, write
 from ..errors import LiveError
+from ..ir.answers import Answers
 from ..ir.choices import Malformed
 from ..ir.fields import BRIDGE_PORTS, STATES, Field, interface_name, interface_number
 from ..ir.headers import is_malformed
 from ..ir.packet import Backend, Outcome, Packet
-from ..ir.packet_text import Answers, show_packet
+from ..ir.packet_text import show_packet
 from ..ir.program import BUILT_IN, Program, Table
 from ..ir.rule import Ends, Match, Role
 from ..ir.semantics import Walk

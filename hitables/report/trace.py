@@ -7,8 +7,8 @@ from typing import Any
 
 from .. import __version__
 from ..emit.text import rule_text
+from ..ir.answers import Answers
 from ..ir.packet import Backend, Outcome
-from ..ir.packet_text import Answers
 from ..ir.semantics import RETURNS, Step, Walk
 from ..nouns import counted
 from ..sources.known import Known

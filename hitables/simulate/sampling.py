@@ -18,10 +18,11 @@ import numpy as np
 
 from hitables.errors import Disagreement
 from hitables.ir import semantics
+from hitables.ir.answers import listening
 from hitables.ir.choices import Malformed
 from hitables.ir.headers import is_malformed
 from hitables.ir.packet import Backend, Packet
-from hitables.ir.packet_text import listening, show_packet
+from hitables.ir.packet_text import show_packet
 from hitables.ir.program import Program, Table
 from hitables.ir.rule import Role
 from hitables.ir.semantics import DROP

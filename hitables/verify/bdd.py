@@ -29,13 +29,14 @@ from typing import TYPE_CHECKING
 
 from hitables.errors import Disagreement
 from hitables.ir import semantics
+from hitables.ir.answers import Answers, listening
 from hitables.ir.choices import Malformed
 from hitables.ir.fact import Assignment
 from hitables.ir.fields import Family, Field
 from hitables.ir.headers import inconsistency, is_malformed
 from hitables.ir.hooks import hook_box
 from hitables.ir.packet import Backend, Outcome
-from hitables.ir.packet_text import Answers, listening, show_packet
+from hitables.ir.packet_text import show_packet
 from hitables.ir.program import Program, Table
 from hitables.ir.rule import Metadata, Role
 from hitables.ir.semantics import DROP, FIELDS_WRITTEN

@@ -24,6 +24,7 @@ from functools import cached_property
 from hitables.core.prover import Mismatch, PairRun, Prover, ProveStatus
 from hitables.errors import Disagreement
 from hitables.ir import semantics
+from hitables.ir.answers import listening
 from hitables.ir.attributes import MOST_CELLS, MOST_MADE, Attribute, before_made, common, numbers_of
 from hitables.ir.choices import Malformed
 from hitables.ir.commuting import grouped
@@ -32,7 +33,7 @@ from hitables.ir.headers import is_malformed
 from hitables.ir.hooks import hook_box
 from hitables.ir.intervals import Values
 from hitables.ir.packet import Backend, Outcome
-from hitables.ir.packet_text import listening, show_packet
+from hitables.ir.packet_text import show_packet
 from hitables.ir.program import Program, Table
 
 from .called_parts import with_called_parts

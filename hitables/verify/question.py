@@ -15,9 +15,10 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 
 from hitables.errors import NotComparable, UnknownName
+from hitables.ir.answers import Answers
 from hitables.ir.choices import Equivalence, Malformed, choose
 from hitables.ir.packet import Backend, Outcome, Packet
-from hitables.ir.packet_text import Answers, show_packet
+from hitables.ir.packet_text import show_packet
 from hitables.ir.program import Chain, Program, Table
 from hitables.ir.rule import Ends, Kind, Rule
 from hitables.ir.semantics import DROP, Step, Walk

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from hitables.ir.answers import Answers
 from hitables.ir.fields import (
     BRIDGE_PORTS,
     ICMP,
@@ -29,7 +30,6 @@ from hitables.ir.fields import (
 from hitables.ir.headers import FIELD_BYTES, TCP_OFFSET_BYTES
 from hitables.ir.intervals import Values
 from hitables.ir.packet import Outcome, Packet
-from hitables.ir.packet_text import Answers
 
 from ..ir.hooks import NO_IIF, NO_OIF
 from .packet_classes import ORDINARY_BYTES

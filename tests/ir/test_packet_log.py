@@ -7,7 +7,8 @@ import pytest
 from hitables.errors import ParseError
 from hitables.ir.fields import Family, Field, Fragment
 from hitables.ir.packet_log import is_log_line, read_log_line
-from hitables.ir.packet_text import read_packet, show_packet
+from hitables.ir.packet_reader import read_packet
+from hitables.ir.packet_text import show_packet
 
 # As kernels print them, with what syslog and --log-prefix put before.
 MAC = "MAC=52:54:00:12:34:56:52:54:00:65:43:21:08:00"

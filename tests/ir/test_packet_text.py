@@ -13,9 +13,11 @@ from support.plain_packets import plain_packet, points_of
 from support.programs import make_program
 
 from hitables.errors import ParseError
+from hitables.ir.answers import ANY, Answers, listening
 from hitables.ir.fields import STATES, Family, Field, Fragment, interface_number
 from hitables.ir.packet import Outcome, Packet
-from hitables.ir.packet_text import ANY, NAMES, Answers, listening, read_packet, show_packet
+from hitables.ir.packet_reader import NAMES, read_packet
+from hitables.ir.packet_text import show_packet
 from hitables.ir.rule import Match, Role
 
 TCP = "chain=FORWARD src=10.0.0.1 dst=10.0.0.2 proto=tcp sport=1 dport=22"

@@ -11,10 +11,10 @@ import pytest
 
 from hitables.errors import Unsupported
 from hitables.ir import semantics
+from hitables.ir.answers import Answers
 from hitables.ir.fields import STATES, TCP, UDP, Family, Field, Fragment
 from hitables.ir.intervals import Values
 from hitables.ir.packet import Backend, Outcome, Packet
-from hitables.ir.packet_text import Answers
 from hitables.ir.program import Chain, Program, Table
 from hitables.ir.rule import EVERYTHING, Ends, Kind, Match, Metadata, Role, Rule, Target
 from hitables.ir.rule import Test as FieldTest

@@ -17,7 +17,7 @@ from hitables.ir import semantics
 from hitables.ir.fields import STATES, TCP, Family, Field
 from hitables.ir.intervals import Values
 from hitables.ir.packet import Backend
-from hitables.ir.packet_text import read_packet
+from hitables.ir.packet_reader import read_packet
 from hitables.ir.program import Chain, Program, Table
 from hitables.ir.rule import Ends, Kind, Match, Metadata, Role, Rule, Target
 from hitables.ir.rule import Test as FieldTest

@@ -11,7 +11,7 @@ from support.hitables_command import run
 
 import hitables
 from hitables.ir.packet import Backend, Outcome
-from hitables.ir.packet_text import read_packet
+from hitables.ir.packet_reader import read_packet
 from hitables.ir.semantics import run as walk_of
 from hitables.kernel.namespace import Namespace
 

@@ -12,10 +12,11 @@ from support.scale import examples
 
 import hitables
 from hitables.ir import semantics
+from hitables.ir.answers import ANY, Answers
 from hitables.ir.fields import STATES, Field
 from hitables.ir.intervals import Values
 from hitables.ir.packet import Backend, Outcome, Packet
-from hitables.ir.packet_text import ANY, Answers, read_packet
+from hitables.ir.packet_reader import read_packet
 from hitables.ir.program import Family, Program
 from hitables.ir.rule import Role
 from hitables.verify.diff import WHOLE, Change, changes

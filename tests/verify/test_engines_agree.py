@@ -22,7 +22,7 @@ from hitables.compiler.options import Options
 from hitables.errors import HitablesError
 from hitables.ir import semantics
 from hitables.ir.headers import inconsistency, is_malformed
-from hitables.ir.packet_text import read_packet
+from hitables.ir.packet_reader import read_packet
 from hitables.ir.program import Program
 from hitables.simulate import sampling
 from hitables.verify import bdd, exact

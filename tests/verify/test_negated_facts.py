@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 import hitables
+from hitables.ir.answers import Answers
 from hitables.ir.packet import Backend
-from hitables.ir.packet_text import Answers, read_packet
+from hitables.ir.packet_reader import read_packet
 from hitables.ir.rule import Match, Role, Rule
 from hitables.simulate.batch import PacketBatch, drawn_numbers
 from hitables.simulate.interpreter import Interpreter

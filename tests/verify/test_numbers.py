@@ -6,7 +6,7 @@ import pytest
 
 import hitables
 from hitables.ir import attributes, semantics
-from hitables.ir.packet_text import read_packet
+from hitables.ir.packet_reader import read_packet
 from hitables.verify import exact
 from hitables.verify.lint import NEVER
 from hitables.verify.question import Difference, Equal, Question, Undecided
