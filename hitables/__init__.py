@@ -74,7 +74,6 @@ __all__ = [
 
 if TYPE_CHECKING:
     from .api import (
-        CompileOptions,
         check,
         compile,
         compile_unproved,
@@ -86,6 +85,7 @@ if TYPE_CHECKING:
         trace,
         write,
     )
+    from .arguments import CompileOptions
     from .compare import Comparison, Result
     from .compiler.pipeline import Output
     from .ir.choices import Equivalence, Malformed
@@ -99,11 +99,12 @@ else:
     # The module of each public name.  No public name is the name of a module or folder of the package:
     # importing that would replace it.
     _MODULES = {
-        "Backend": "ir.packet", "Changes": "verify.diff", "Comparison": "compare", "CompileOptions": "api",
-        "Equivalence": "ir.choices", "Family": "ir.fields", "Lint": "verify.lint", "Malformed": "ir.choices",
-        "Output": "compiler.pipeline", "Packet": "ir.packet", "Program": "ir.program", "Result": "compare",
-        "Walk": "ir.semantics", "check": "api", "compile": "api", "compile_unproved": "api", "diff": "api",
-        "lint": "api", "read": "api", "read_file": "api", "stats": "api", "trace": "api", "write": "api",
+        "Backend": "ir.packet", "Changes": "verify.diff", "Comparison": "compare",
+        "CompileOptions": "arguments", "Equivalence": "ir.choices", "Family": "ir.fields",
+        "Lint": "verify.lint", "Malformed": "ir.choices", "Output": "compiler.pipeline",
+        "Packet": "ir.packet", "Program": "ir.program", "Result": "compare", "Walk": "ir.semantics",
+        "check": "api", "compile": "api", "compile_unproved": "api", "diff": "api", "lint": "api",
+        "read": "api", "read_file": "api", "stats": "api", "trace": "api", "write": "api",
     }  # fmt: skip
 
     def __getattr__(name):

@@ -27,7 +27,7 @@ from support.hitables_command import run
 
 import hitables
 import sflgen
-from hitables import api, engine, errors
+from hitables import engine, errors
 from hitables.cli.main import main
 from hitables.compare import ENGINES
 
@@ -149,7 +149,7 @@ RENAMED = {"costs_file": "costs", "verdict_only": "equivalence"}
 def keywords(name: str) -> set[str]:
     parameters = inspect.signature(getattr(hitables, name)).parameters.values()
     names = {each.name for each in parameters if each.kind is each.KEYWORD_ONLY}
-    return names | (set(api.CompileOptions.__annotations__) if name == "compile" else set())
+    return names | (set(hitables.CompileOptions.__annotations__) if name == "compile" else set())
 
 
 @pytest.mark.parametrize("command", OF_COMMANDS_ONLY)
