@@ -159,7 +159,7 @@ def no_fault_is_spared(request: pytest.FixtureRequest, monkeypatch: pytest.Monke
     if request.node.get_closest_marker("injects_fault"):
         yield
         return
-    from hitables.compiler import pipeline, result, tables
+    from hitables.compiler import fault_search, result, tables
 
     spared: list[tables.ChainFault] = []
 
@@ -169,7 +169,7 @@ def no_fault_is_spared(request: pytest.FixtureRequest, monkeypatch: pytest.Monke
 
     real = tables.ChainFault
     monkeypatch.setattr(tables, "ChainFault", fault)
-    monkeypatch.setattr(pipeline, "ChainFault", fault)
+    monkeypatch.setattr(fault_search, "ChainFault", fault)
     yield
     assert not [each for each in spared if each.why != result.MIXED]
 

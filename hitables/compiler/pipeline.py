@@ -7,40 +7,36 @@ Invariant: with *prove*, the text that is returned was proved equal to the input
 wrong is printed as it was read, the whole is proved again, and the chain is listed in `Output.faults`.
 
 Cost: compiling and proving take about the same time; *timeout* and *max_memory* bound the proof.
-
-Callers: the command `hitables compile`, and `hitables.compile` (api.py).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import chain as row
 from typing import Any
 
 from ..analyse.weights import Weights
 from ..emit.sourcemap import source_map, with_own_lines, with_true_lines
 from ..emit.text import write
-from ..errors import HitablesError, InvalidOption, NotEquivalent, OutOfBudget, ParseError
+from ..errors import HitablesError, InvalidOption
 from ..ir.choices import Equivalence, backends_of
 from ..ir.fields import Family
-from ..ir.foreign import entered_from, hide, is_foreign, show, with_appended
+from ..ir.foreign import entered_from, hide, is_foreign, show
 from ..ir.marker import with_markers
 from ..ir.meaning import Digests
-from ..ir.program import Chain, Program, with_undeclared_kept
-from ..ir.rule import Match
+from ..ir.program import Program, with_undeclared_kept
 from ..nouns import counted
 from ..parse.iptables import Vocabulary
-from ..parse.named_memory import NamedMemory, loaded_first, named_memory
 from ..reader import read
-from ..rule_lines import lines_of
-from ..verify.question import ByRegions, Difference, Equal, Question, Undecided
+from ..verify.question import ByRegions, Equal, Question
 from ..version import __version__
 from .compile import compile_rules
+from .fault_search import fault_of
 from .options import LEFT, PAPER_CHOICES, Options
 from .result import MIXED, ChainFault, ChainReport, Compiled, left_alone
+from .text_proof import mismatch_of, not_equivalent
 
 Weigh = Callable[[Program], Weights | None]  # the weights of a program's rules; None: all alike
 OnStage = Callable[[str], None]  # receives the name of each stage as it begins
@@ -204,15 +200,15 @@ def compile_program(
         if not prove:
             break
         tell("proving")
-        mismatch = _mismatch(program, output_text, question, known, options.leave, compiled.changed())
+        mismatch = mismatch_of(program, output_text, question, known, options.leave, compiled.changed())
         if isinstance(mismatch, Equal):
             by_regions = mismatch.by_regions
             break
         if deadline is not None:
             question = replace(question, timeout=max(1e-3, deadline - time.monotonic()))
-        fault = _fault(program, compiled, output_text, mismatch, question, options.leave)
+        fault = fault_of(program, compiled, output_text, mismatch, question, options.leave)
         if fault is None:
-            raise _not_equivalent(mismatch)
+            raise not_equivalent(mismatch)
         without_hot, place = compiled.without_hot(fault), (fault.table, fault.chain)
         may_be_careful = scheme == "tree" and fault.why != MIXED and place not in options.careful
         if without_hot is None and may_be_careful:
@@ -318,174 +314,3 @@ def _refuse_paper_choices(options: Options) -> None:
     for name, word in chosen.items():
         if word != PAPER_CHOICES[name][0]:
             raise InvalidOption(f"{name.replace('_', '-')} {word} needs scheme paper")
-
-
-# ---- proving ----
-
-
-def prove_equal(program: Program, text: str, question: Question, known: Vocabulary | None = None) -> None:
-    """Compare *program*, read with *known*, with *text* once that is read again.
-
-    NotEquivalent on a difference, OutOfBudget when the budget of *question* ends the proof.
-    """
-    mismatch = _mismatch(program, text, question, known)
-    if not isinstance(mismatch, Equal):
-        raise _not_equivalent(mismatch)
-
-
-_PRINTED = "the compiled rule set"
-
-# Why a text does not mean what its source means: a packet, or a line that cannot be read back.
-_Mismatch = Difference | ParseError
-
-
-def _mismatch(
-    program: Program,
-    text: str,
-    question: Question,
-    known: Vocabulary | None,
-    leave: tuple[str, ...] = (),
-    changed: Sequence[tuple[str, str]] = (),
-) -> _Mismatch | Equal:
-    """How the rules of *text* differ from *program*, in which the chains *leave* are hidden, if they do.
-
-    Both are compared with the jumps that other programs append (ir.foreign.with_appended).
-    The *changed* chains are compared even where no built-in chain enters them.
-    """
-    from ..verify.portfolio import check_with_unreached
-
-    try:
-        reread = hide(read(text, family=program.family, name=_PRINTED, known=known), leave)
-    except ParseError as error:
-        return error
-    before, after = (with_appended(with_undeclared_kept(each), leave) for each in (program, reread))
-    answer = check_with_unreached(before, after, question, changed)
-    if isinstance(answer, Undecided):
-        raise OutOfBudget(
-            f"{answer.reason} while proving the compiled rule set (table {answer.table}, chain "
-            f"{answer.chain}, {answer.done:.0%} done); nothing is printed.  Give it more (--timeout, "
-            "--max-memory), or do without the proof (--no-prove)"
-        )
-    return answer
-
-
-def _not_equivalent(mismatch: _Mismatch) -> NotEquivalent:
-    verb = "cannot be read back" if isinstance(mismatch, ParseError) else "would treat a packet differently"
-    return NotEquivalent(
-        f"the compiled rule set {verb}; nothing is printed "
-        "(this is a fault of hitables: please report it with the rule set)",
-        _details(mismatch),
-    )
-
-
-def _details(mismatch: _Mismatch) -> str:
-    return str(mismatch) if isinstance(mismatch, ParseError) else mismatch.describe()
-
-
-# ---- finding the chain at fault ----
-
-
-def _fault(
-    program: Program,
-    compiled: Compiled,
-    text: str,
-    mismatch: _Mismatch,
-    question: Question,
-    leave: tuple[str, ...],
-) -> ChainFault | None:
-    """The chain at fault; None when no chain that was changed can have caused *mismatch*."""
-    if isinstance(mismatch, ParseError):
-        suspects = _chains_in_line(compiled, text, mismatch.line)
-        why = "its tree, once printed, cannot be read back"
-    else:
-        fault = _mixing(program, compiled, text, _details(mismatch))
-        if fault is not None:
-            return fault
-        suspects = _chains_on_path(compiled, mismatch)
-        why = "its tree would treat a packet differently"
-    first = None
-    for table, chain in suspects:
-        fault = ChainFault(table, chain, why, _details(mismatch))
-        # If putting this chain back suffices, the other suspects keep their trees.
-        candidate = compiled.leaving(program, fault).program
-        if len(suspects) == 1 or _is_repaired(program, candidate, mismatch, question, leave):
-            return fault
-        first = first or fault
-    return first
-
-
-def _mixing(program: Program, compiled: Compiled, text: str, details: str) -> ChainFault | None:
-    """A chain whose tree lets another rule of a shared memory be loaded first; None: all are as in *program*.
-
-    Packets notice it in any chain that has rules of that memory, whether or not they come to the tree.
-    """
-    before = loaded_first(program)
-
-    def others(text: str) -> set[NamedMemory]:
-        after = loaded_first(read(text, family=program.family, name=_PRINTED)) if before else {}
-        return {memory for memory in before.keys() & after.keys() if before[memory] != after[memory]}
-
-    moved = others(text)
-    first = None
-    for table, chain in compiled.changed() if moved else ():
-        if moved.isdisjoint(map(named_memory, _matches(program.table(table)[chain]))):
-            continue
-        fault = ChainFault(table, chain, MIXED, details)
-        if not others(write(compiled.leaving(program, fault).program)):
-            return fault
-        first = first or fault
-    return first
-
-
-def _matches(chain: Chain) -> Iterator[Match]:
-    return row.from_iterable(rule.matches for rule in chain.rules)
-
-
-def _is_repaired(
-    program: Program,
-    candidate: Program,
-    mismatch: _Mismatch,
-    question: Question,
-    leave: tuple[str, ...],
-) -> bool:
-    """Whether *candidate* does not have the *mismatch*."""
-    from ..verify.portfolio import check
-
-    if isinstance(mismatch, Difference):
-        chains = frozenset({mismatch.chain} if mismatch.chain else ())
-        narrow = replace(question, tables=frozenset({mismatch.table}), chains=chains)
-        before, after = (with_appended(each, leave) for each in (program, candidate))
-        return isinstance(check(before, after, narrow), Equal)
-    try:
-        read(write(candidate), family=program.family, name=_PRINTED)
-    except ParseError:
-        return False
-    return True
-
-
-def _chains_on_path(compiled: Compiled, difference: Difference) -> list[tuple[str, str]]:
-    """The changed chains on the packet's path; without a packet, all changed chains of the table."""
-    changed = [place for place in compiled.changed() if place[0] == difference.table]
-    if difference.before is None or difference.after is None:
-        return changed
-    steps = (*difference.before.steps, *difference.after.steps)
-    entered = {compiled.origins.get((difference.table, step.chain), step.chain) for step in steps}
-    return [place for place in changed if place[1] in entered | {difference.chain}]
-
-
-def _chains_in_line(compiled: Compiled, text: str, line: int) -> list[tuple[str, str]]:
-    """The changed chain that *line* of *text* (from 1; 0: unknown) names; all when it names none."""
-    lines = lines_of(text)[:line]
-    table = next((each[1:].strip() for each in reversed(lines) if each.startswith("*")), "")
-    words = lines[-1].split() if lines else []
-    if words and words[0].startswith(":"):
-        chain = words[0][1:]
-    elif "-A" in words[:-1]:
-        chain = words[words.index("-A") + 1]
-    else:
-        chain = ""
-    place = table, compiled.origins.get((table, chain), chain)
-    if place in compiled.changed():
-        return [place]
-    known = any(each.table == table and each.chain == chain for each in compiled.reports)
-    return [] if known else compiled.changed()

@@ -23,7 +23,7 @@ from hitables.analyse.boxes import Boxes
 from hitables.build.tree import EntryKind, NodeKind, Tree
 from hitables.cli.main import main
 from hitables.compiler import compile as compiling
-from hitables.compiler import pipeline, run_trees, segments
+from hitables.compiler import fault_search, pipeline, run_trees, segments
 from hitables.compiler.options import Options
 from hitables.compiler.pipeline import compile_text
 from hitables.compiler.run_trees import TOO_LARGE
@@ -238,6 +238,13 @@ def test_removed_rules_are_restored_where_the_tree_was_wrong(
     assert (report.before, report.after, report.gone) == (50, 50, 0)
 
 
+def spoil_print(monkeypatch: pytest.MonkeyPatch, right: str, wrong: str) -> None:
+    """Let compiled rule sets be printed with *wrong* in place of *right*."""
+    real = pipeline.write
+    for module in (pipeline, fault_search):
+        monkeypatch.setattr(module, "write", lambda program: real(program).replace(right, wrong))
+
+
 @pytest.mark.parametrize(
     ("right", "wrong"), [(" -g ht", " -G ht"), ("-A ht", "-A  --ht"), (":ht", ":INPUT"), (":ht1 -", ":ht1 ?")]
 )
@@ -247,16 +254,15 @@ def test_a_tree_that_cannot_be_read_back_is_left_out(
     real = pipeline.write
     text = table("filter", FILTER, *rules("FORWARD", 50, 2))
     assert right in compile_text(text, Options(leaf_size=1)).text
-    monkeypatch.setattr(pipeline, "write", lambda program: real(program).replace(right, wrong))
+    spoil_print(monkeypatch, right, wrong)
     result = compile_text(text, Options(leaf_size=1))
     assert [fault.why for fault in result.faults] == ["its tree, once printed, cannot be read back"]
     assert result.text.partition("\n")[2] == real(hitables.read(text))
 
 
 def test_a_difference_without_a_faulty_tree_prints_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = pipeline.write
     policy = ":OUTPUT ACCEPT", ":OUTPUT DROP"
-    monkeypatch.setattr(pipeline, "write", lambda program: real(program).replace(*policy))
+    spoil_print(monkeypatch, *policy)
     with pytest.raises(NotEquivalent, match="fault of hitables"):
         compile_text(THREE, Options())
     done = compile_command(text=THREE)

@@ -7,7 +7,7 @@ import re
 import pytest
 
 import hitables
-from hitables.compiler.pipeline import prove_equal
+from hitables.compiler.text_proof import prove_equal
 from hitables.errors import NotEquivalent
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program
