@@ -8,8 +8,6 @@ Invariant: every chain that the question names is in exactly one case for each b
 
 Cost: one run of the engine for each table that is equal; for one that differs, up to one more for each
 chain and backend.
-
-Callers: `hitables.check` (api.py) and the command `hitables check`.
 """
 
 from __future__ import annotations

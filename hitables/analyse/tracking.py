@@ -2,8 +2,6 @@
 
 The kernel does so for all packets of a family while such a rule is in any table, whether or not a packet
 reaches it.  Without one, rules meet every fragment by itself, and later fragments have no ports.
-
-Callers: the compiler, which keeps such rules; `hitables lint` and `check`.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ reads what differs.  This module only translates: include/prove.h and include/re
 
 Invariant: an object of this module owns every array that the engine reads while a call lasts; the engine
 keeps copies of its own (`prover_new`), so the caller may drop the input once a `Prover` is built.
-
-Users: hitables/verify/, which decides what to ask.
 """
 
 from __future__ import annotations

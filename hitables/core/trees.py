@@ -3,8 +3,6 @@
 A `TreeInput` is the list of boxes as the engine reads it.  A tree that was grown is copied into arrays that
 belong to Python before the engine's own is freed, so no handle outlives a call.  The module checks no values:
 the engine does, and `status.TREE` maps each of its statuses to an exception.
-
-Callers: analyse/boxes.py (what may be done with axes and rules) and build/ (all else).
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Of a match and its complement (`-m set ! --match-set S src`) one holds for each packet: where one is assumed
 not to hold, the other does.  So do those for which the assumptions leave no other value of a number.
-
-Users: the trace of a packet.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Both targets do nothing to a packet that has a connection, or is UNTRACKED.  CT without --notrack attaches a
 template, which rules take for a NEW connection, and which NOTRACK leaves (xt_CT.c).
-
-Users: the trace of a packet, and the packets of a session in apply.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Extensions without a row whose names resemble those of others: misspelt, perhaps.
-
-Callers: the commands, which tell of them.
-"""
+"""Extensions without a row whose names resemble those of others: misspelt, perhaps."""
 
 from __future__ import annotations
 

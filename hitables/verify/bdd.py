@@ -15,8 +15,6 @@ order in which rules are read, so each set is complete when it is taken.  The ru
 (ONCE) that the two programs ask for the same packet are partners, and each has at most one.
 
 Cost: operations on sets (bdd_sets.py); seconds for 10,000 rules, and memory that the question can limit.
-
-Users: portfolio.py, compare.py, tests and benchmarks.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ The values are cut wherever a test of either program begins or ends, and where c
 coordinate is one piece.
 
 Invariant: two values of a field have one coordinate only if no test of either program separates them.
-
-Users: match_table.py, and all that turns coordinates back into values (exact.py, diff.py).
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 A user's limit is one of the wall.  The limits of an engine's turn (portfolio.py) are of the processor, so
 that what runs besides does not decide which engine answers, and with how much memory.  A comparison has
 parts, which may have a limit each: one that ends in time shows that the others may.
-
-Users: exact.py, merged_classes.py, bdd.py, lint.py, sflgen's local proofs.
 """
 
 from __future__ import annotations

@@ -10,8 +10,6 @@ they do not give the number of bytes.
 
 Cost: one run of the prover per class of packets, chain and backend, then joining up to MOST regions, and a
 walk through both programs for each explanation, which reads few rules of long chains.
-
-Users: the command `hitables diff` and report/diff.py.
 """
 
 from __future__ import annotations

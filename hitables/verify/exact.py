@@ -10,8 +10,6 @@ answers of matches with memory or chance; a match with a memory of its own corre
 other program.
 
 Cost: about what compiling cost, for a program and its compiled form (docs/decisions/prover.md).
-
-Users: portfolio.py, diff.py, and callers that need one engine alone (sflgen, tests, benchmarks).
 """
 
 from __future__ import annotations

@@ -8,8 +8,6 @@ Invariant: the boxes are disjoint.  So a box that spans a dimension agrees in al
 not.
 
 Cost: for each round, the sides of all boxes.
-
-Users: diff.py, and by it reach.py.
 """
 
 from __future__ import annotations

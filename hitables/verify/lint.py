@@ -9,8 +9,6 @@ being loaded are kept as the caller asks (`OneRemains`).
 Invariant: exact, as the prover is: for every packet, as every backend in question reads it.
 
 Cost: two comparisons per rule, class of packets, backend and built-in chain (altered.py).
-
-Users: the command `hitables lint` and report/lint.py.
 """
 
 from __future__ import annotations

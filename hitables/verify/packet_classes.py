@@ -9,8 +9,6 @@ a packet that is, and of which more is required: of packets that look alike, the
 malformed, of which less is required.
 
 Cost: a few classes per rule set, about twelve with the usual matches.
-
-Users: encoding.py; witness.py for the size of an ordinary packet.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ sensitive to that; they need a library that may not be installed.
 Cost: at most the first turn more than the engine that answers.  Where one class of packets is proved in
 time, the next one often is, too; so the first turn has a limit for each class, and one for all of them.
 
-Users: compiler/pipeline.py, compare.py, sflgen and benchmarks: this is the `check` to use by default.
+This is the `check` to use by default.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ opinion) and simulate/sampling.py (packets: it refutes, and never proves).
 
 Invariant: this module compares nothing but two walks of one packet (`differs`); both proof engines confirm
 every packet with it, so it is part of what they share (docs/proof.md).
-
-Users: every engine, and all that reports their answers.
 """
 
 from __future__ import annotations

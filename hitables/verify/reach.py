@@ -12,8 +12,6 @@ unless `Reached.complete` is False.  Later fragments and packets with broken hea
 
 Cost: one or two runs of the prover per class of whole packets, chain and backend, of `MOST` regions at most
 each.  The packets that pass come first: they are fewer, and their list is complete more often.
-
-Users: the command `hitables reach`.
 """
 
 from __future__ import annotations

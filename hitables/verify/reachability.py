@@ -5,8 +5,7 @@ others; the matches of the rules are not looked at.
 
 Cost: linear in the rules; `reaching` and `reached_from` in the jumps that they follow.
 
-Users: lint.py, portfolio.py.  (The compiler has a call graph of its own, analyse/callgraph.py; verify/
-imports nothing of it.)
+The compiler has a call graph of its own, analyse/callgraph.py: verify/ imports nothing of it.
 """
 
 from __future__ import annotations

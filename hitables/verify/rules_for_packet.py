@@ -9,8 +9,6 @@ through these chains has the verdict and the effects of one through the table.  
 and number the others anew.
 
 Cost: the bounds of a long chain, once, linear in its rules; for each packet one pass over them by numpy.
-
-Users: diff.py, which walks a packet of each region.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Sets of cells of an attribute in words: which matches hold in it, and which do not.
-
-Users: encoding.py, for diff.py and reach.py.
-"""
+"""Sets of cells of an attribute in words: which matches hold in it, and which do not."""
 
 from __future__ import annotations
 
