@@ -12,12 +12,17 @@ from ..interrupts import answered, deferred
 from . import guard as guards
 from .confirm import undo
 from .in_force import confirm_record
-from .request import ApplyRequest, ApplyResult
+from .request import ApplyRequest, ApplyResult, Reporter
+from .still_held import NotHeld, check_held
 from .store import CONFIRMED, ApplyState, StateDirectory
 
 
 def decide_by_command(
-    request: ApplyRequest, store: StateDirectory, state: ApplyState, guard: guards.Guard
+    request: ApplyRequest,
+    store: StateDirectory,
+    state: ApplyState,
+    guard: guards.Guard,
+    report: Reporter,
 ) -> ApplyResult:
     """Run the command that decides.  It may be a command of ours, so it runs without the lock."""
     assert state.waiting is not None
@@ -36,12 +41,21 @@ def decide_by_command(
     with StateDirectory.open(request.folder, wait=60.0) as again:
         state = again.state()
         waits = state.waiting is not None and state.waiting.number == number
+        notes: list[str] = []
+        if waits and not why:
+            try:
+                notes = check_held(again, number)
+            except NotHeld as error:
+                why = f"it succeeded, but {error}"
         if waits and why:
             undo(again, state, f"the check failed: {why}")
         elif waits:
             state = confirm_record(again, state, number)
             guards.stop_timer(number)
             again.log(f"{number}: confirmed by the check")
+            for note in notes:
+                again.log(f"{number}: {note}")
+                report.tell(note)
             again.forget_old(state)
     guard.abandon()  # which has nothing to do any more
     if state.status.get(number) == CONFIRMED:

@@ -26,6 +26,7 @@ from .kernel import Kernel
 from .load import RuleSetChange, Wanted, perform
 from .others import emptied, of_kernel
 from .ssh_session import SshSession
+from .still_held import NotHeld, check_held
 from .store import ROLLED_BACK, ApplyState, Copy, StateDirectory, Waiting
 
 # ---- in the guard ----
@@ -70,8 +71,14 @@ def confirmed_by_connection(folder: str, number: int, new: NewConnections | None
     """Confirm record *number* if a *new* connection has been established; whether it is confirmed."""
     if new is None or not new.look():
         return False
-    with contextlib.suppress(HitablesError):
+    try:
         confirm(folder, number, "a new connection")
+    except NotHeld as error:
+        new.begin_again()  # the same connection would be refused again, four times a second
+        StateDirectory(Path(folder), -1).log(f"{number}: a new connection does not confirm it: {error}")
+    except HitablesError:
+        pass
+    else:
         return True
     return False
 
@@ -128,8 +135,13 @@ def undo(store: StateDirectory, state: ApplyState, why: str) -> list[str]:
 # ---- confirm and rollback ----
 
 
-def confirm(folder: str, number: int | None = None, by: str = "") -> int:
-    """Confirm the rule set that waits; its number."""
+def confirm(
+    folder: str, number: int | None = None, by: str = "", force: bool = False
+) -> tuple[int, list[str]]:
+    """Confirm the rule set that waits; its number, and notes for the user.
+
+    NotHeld if the kernel lacks rules of it, unless *force*.
+    """
     with StateDirectory.open(folder) as store:
         state = store.state()
         waiting = state.waiting
@@ -139,12 +151,15 @@ def confirm(folder: str, number: int | None = None, by: str = "") -> int:
             raise HitablesError(f"no rule set waits for its confirmation{ended}")
         if not waiting.until:
             raise HitablesError(f"rule set {waiting.number} was not loaded completely: hitables rollback")
+        notes = [] if force else check_held(store, waiting.number)
         state = confirm_record(store, state, waiting.number)
         guards.stop_timer(waiting.number)
         store.log(f"{waiting.number}: confirmed" + (f" by {by}" if by else ""))
+        for note in notes:
+            store.log(f"{waiting.number}: {note}")
         store.forget_old(state)
     guards.wait_for_end(waiting.guard)
-    return waiting.number
+    return waiting.number, notes
 
 
 def roll_back(folder: str, number: int | None = None, guarded_by: int | None = None) -> tuple[int, list[str]]:

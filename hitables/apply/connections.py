@@ -44,6 +44,11 @@ class NewConnections:
         self._cookies = cookies
         return not complete <= self._old
 
+    def begin_again(self) -> None:
+        """Take the connections of now for old ones; OSError if they are unknown."""
+        self._old = None
+        self.look()
+
     def _listed(self) -> tuple[Connections, Connections]:
         """The connections in any state, and those of a complete handshake, also if they are closed since."""
         listed, complete = set(), set()

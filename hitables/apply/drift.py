@@ -6,13 +6,14 @@ Chains of trees are compared by their content: a rollback may have loaded them u
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from ..ir.foreign import goes_last, is_foreign
 from ..nouns import counted
 from .others import left_alone, own
 from .steps import TablePlan, plan
 from .store import Half
-from .texts import Chains, Tables, TextChain, empty, renamed
+from .texts import Chains, Tables, TextChain, TextRule, callees, empty, renamed
 
 
 def holds(present: Tables, half: Half, patterns: Sequence[str]) -> bool:
@@ -41,6 +42,47 @@ def differences(present: Tables, half: Half, patterns: Sequence[str]) -> Iterato
             yield f"table {table}: {missing} chains of trees are missing or have other rules"
         for name in steps.removed:
             yield f"table {table}, chain {name} is new"
+
+
+def losses(present: Tables, half: Half, patterns: Sequence[str]) -> list[str]:
+    """Those of `differences` that are no mere additions: all rules of *half* may be there, among others."""
+    kernel = dict(present)
+    for table, recorded in half.tables.items():
+        if table in present:
+            trees = half.generated.get(table, ())
+            kernel[table] = _without_added(own(present[table], patterns), own(recorded, patterns), trees)
+    return list(differences(kernel, half, patterns))
+
+
+def _without_added(present: Chains, recorded: Chains, trees: Sequence[str]) -> Chains:
+    """*present* without the rules and the chains that *recorded* does not have.  Trees stay as they are."""
+    named = [name for name in present if name in recorded and name not in trees]
+    chains = dict(present)
+    for name in named:
+        rules = _recorded_rules(present[name].rules, recorded, name, trees)
+        chains[name] = replace(present[name], rules=rules)
+    kept = callees(chains, named)
+    return {name: chain for name, chain in chains.items() if name in kept}
+
+
+def _recorded_rules(
+    rules: Sequence[TextRule], recorded: Chains, name: str, trees: Sequence[str]
+) -> tuple[TextRule, ...]:
+    """Those of *rules* that chain *name* of *recorded* has, if it has no others; else all.
+
+    A tree may have another name.
+    """
+
+    def as_recorded(rule: TextRule) -> str:
+        is_tree = rule.enters in trees or (rule.enters != "" and rule.enters not in recorded)
+        return rule.with_names({rule.enters: ""}).body if is_tree else rule.body
+
+    wanted = [as_recorded(rule) for rule in recorded[name].rules]
+    kept: list[TextRule] = []
+    for rule in rules:
+        if len(kept) < len(wanted) and as_recorded(rule) == wanted[len(kept)]:
+            kept.append(rule)
+    return tuple(kept if len(kept) == len(wanted) else rules)
 
 
 def moved_jumps(present: Tables, half: Half, patterns: Sequence[str]) -> Iterator[str]:

@@ -341,7 +341,9 @@ def _load(
     _tell_of_others_rules(performed, report)
     if not request.confirm and not request.check:
         return _confirm_now(store, loading.state, guard)
-    return decide_by_command(request, store, loading.state, guard) if request.check else ApplyResult.WAITING
+    if request.check:
+        return decide_by_command(request, store, loading.state, guard, report)
+    return ApplyResult.WAITING
 
 
 def _perform_guarded(request: ApplyRequest, loading: _Loading, guard: guards.Guard) -> Performed:

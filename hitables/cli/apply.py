@@ -301,11 +301,26 @@ def _difference(request: ApplyRequest, ready: Ready, loaded: InForce | None) -> 
     ),
 )
 @section("State", state_option)
-def confirm(folder: str) -> None:
-    """Confirm the rules that "hitables apply" has loaded, so that they stay."""
-    from ..apply.confirm import confirm as confirm_rules
+@option("--force", is_flag=True, help="Confirm them even if the kernel does not hold them any more.")
+def confirm(folder: str, force: bool) -> None:
+    """Confirm the rules that "hitables apply" has loaded, so that they stay.
 
-    click.echo(f"rule set {confirm_rules(folder)} is confirmed")
+    The kernel must still hold them; what other programs have added to them is no hindrance.
+    """
+    from ..apply.confirm import confirm as confirm_rules
+    from ..apply.still_held import NotHeld
+
+    try:
+        number, notes = confirm_rules(folder, force=force)
+    except NotHeld as error:
+        raise NotHeld(
+            f"{error}\nit is not confirmed: hitables status shows what the difference means; "
+            "hitables rollback loads the old rules, and so does the guard when the time is over; "
+            "hitables confirm --force confirms it all the same"
+        ) from None
+    for note in notes:
+        _tell(note)
+    click.echo(f"rule set {number} is confirmed")
 
 
 @command(

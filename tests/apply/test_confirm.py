@@ -139,6 +139,75 @@ def test_a_rollback_says_that_the_chains_of_a_program_that_was_ended_are_empty(f
     assert "2: table filter, chain INPUT: the policy is DROP again" in firewall.log()
 
 
+def test_rules_that_the_kernel_does_not_hold_any_more_are_not_confirmed(firewall: Firewall) -> None:
+    firewall.load(OLD)
+    firewall.hitables("apply", firewall.file(NEW), "--confirm", 600, "--leave", "f2b-*")
+    firewall.iptables("-N", "f2b-sshd")
+    firewall.iptables("-I", "INPUT", "-j", "f2b-sshd")
+    firewall.iptables("-P", "INPUT", "ACCEPT")
+    error = firewall.hitables("confirm", status=2).stderr
+    assert "rule set 2 any more: IPv4: table filter, chain INPUT: policy ACCEPT, was DROP\n" in error
+    assert "--force" in error
+    assert "hitables rollback" in error and status_of(firewall)[2] == "waiting"
+    firewall.iptables("-P", "INPUT", "DROP")
+    firewall.hitables("confirm")
+    assert status_of(firewall)[2] == "confirmed"
+
+
+def add_a_jail(firewall: Firewall) -> None:
+    """As fail2ban starts: a chain, and a jump to it in front of rules of ours."""
+    firewall.iptables("-N", "f2b-sshd")
+    firewall.iptables("-A", "f2b-sshd", "-s", "192.0.2.7", "-j", "DROP")
+    firewall.iptables("-I", "INPUT", "-p", "tcp", "-j", "f2b-sshd")
+
+
+def test_what_others_only_added_is_told_and_confirmed(firewall: Firewall) -> None:
+    firewall.load(OLD)
+    firewall.hitables("apply", firewall.file(NEW), "--confirm", 600)
+    add_a_jail(firewall)
+    firewall.iptables("-A", "INPUT", "-s", "192.0.2.8", "-j", "DROP")
+    done = firewall.hitables("confirm")
+    note = "other programs have added to rule set 2 since it was loaded"
+    assert note in done.stderr.replace("\n", " ") and note in firewall.log()
+    assert "rule set 2 is confirmed" in done.stdout
+    assert "f2b-sshd" in firewall.hitables("status", status=1).stdout
+
+
+def test_a_check_confirms_what_others_only_added_to(firewall: Firewall) -> None:
+    firewall.load(OLD)
+    insert = f"iptables-{firewall.backend.value} -I INPUT -s 192.0.2.8 -j DROP"
+    done = firewall.hitables("apply", firewall.file(NEW), "--check", insert)
+    assert "other programs have added to rule set 2" in done.stderr
+    assert status_of(firewall)[2] == "confirmed"
+
+
+def test_equal_trees_are_not_lost_when_a_rule_comes_before_them(firewall: Firewall) -> None:
+    """Each of them may have the name of the other."""
+    rules = [line for line in NEW.splitlines() if line.startswith("-A INPUT -s")]
+    twice = [*rules, *(line.replace("INPUT", "FORWARD") for line in rules)]
+    text = "*filter\n:INPUT DROP [0:0]\n:FORWARD DROP [0:0]\n" + "\n".join(twice) + "\nCOMMIT\n"
+    firewall.hitables("apply", firewall.file(text), "--confirm", 600)
+    for chain in ("INPUT", "FORWARD"):
+        firewall.iptables("-I", chain, "-s", "192.0.2.8", "-j", "DROP")
+    assert "1 more difference" in firewall.hitables("confirm").stderr
+
+
+def test_a_confirmation_of_rules_that_were_flushed_can_be_forced(firewall: Firewall) -> None:
+    firewall.hitables("apply", firewall.file(NEW), "--confirm", 600)
+    firewall.iptables("-F")
+    assert "more difference" in firewall.hitables("confirm", status=2).stderr
+    assert "is confirmed" in firewall.hitables("confirm", "--force").stdout
+
+
+def test_a_check_that_sees_a_flush_takes_the_rules_back(firewall: Firewall) -> None:
+    firewall.load(OLD)
+    before = plain(firewall.save())
+    flush = f"iptables-{firewall.backend.value} -F"
+    error = firewall.hitables("apply", firewall.file(NEW), "--check", flush, status=2).stderr
+    assert "it succeeded, but the kernel does not hold rule set 2 any more" in error
+    assert plain(firewall.save()) == before
+
+
 WITH_SETS = (
     "*filter\n:INPUT ACCEPT [0:0]\n"
     "-A INPUT -m set --match-set good src -j ACCEPT\n-A INPUT -m set --match-set many src -j DROP\nCOMMIT\n"
@@ -260,6 +329,22 @@ def test_a_new_connection_confirms(firewall: Firewall) -> None:
     firewall.namespace.call(connect, 2222)
     firewall.until(lambda: "confirmed by a new connection" in firewall.log())
     assert status_of(firewall)[2] == "confirmed"
+
+
+def connect_again(port: int) -> None:
+    _OPEN.append(socket.create_connection(("127.0.0.1", port)))
+
+
+def test_a_new_connection_does_not_confirm_rules_that_were_changed(firewall: Firewall) -> None:
+    session = {"SSH_CONNECTION": "127.0.0.1 40000 127.0.0.1 2222"}
+    firewall.hitables("apply", firewall.file(NEW), "--confirm", 600, "--by-connection", environment=session)
+    firewall.iptables("-P", "INPUT", "ACCEPT")
+    firewall.namespace.call(connect, 2222)
+    firewall.until(lambda: "a new connection does not confirm it: the kernel does not" in firewall.log())
+    assert status_of(firewall)[2] == "waiting"
+    firewall.iptables("-P", "INPUT", "DROP")
+    firewall.namespace.call(connect_again, 2222)
+    firewall.until(lambda: "confirmed by a new connection" in firewall.log())
 
 
 def test_the_guard_has_looked_at_the_connections_before_the_user_is_told(tmp_path: Path) -> None:
