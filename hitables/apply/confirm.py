@@ -20,6 +20,7 @@ from ..ir.packet import Backend
 from . import guard as guards
 from .connections import NewConnections
 from .drift import as_named
+from .dropped import keep_dropped
 from .in_force import InForce, TablePlace, confirm_record, in_force, own_places, places
 from .kept_sets import create_missing
 from .kernel import Kernel
@@ -114,7 +115,11 @@ def undo(store: StateDirectory, state: ApplyState, why: str) -> list[str]:
     """Load what ran before the rule set that waits; notes for the user."""
     waiting = state.waiting
     assert waiting is not None
-    notes = bring_back(store, in_force(store, waiting.before), in_force(store, waiting.number))
+    then, now = in_force(store, waiting.before), in_force(store, waiting.number)
+    notes: list[str] = []
+    if waiting.until:  # else the kernel has parts of either
+        state, notes = _told_of_dropped(store, state, then, now)
+    notes += bring_back(store, then, now)
     try:
         store.end_waiting(waiting.number)
     except FileError as error:
@@ -130,6 +135,16 @@ def undo(store: StateDirectory, state: ApplyState, why: str) -> list[str]:
     for note in notes:
         store.log(f"{waiting.number}: {note}")
     return notes
+
+
+def _told_of_dropped(
+    store: StateDirectory, state: ApplyState, then: InForce, now: InForce
+) -> tuple[ApplyState, list[str]]:
+    """`keep_dropped`, of which no error keeps the old rules from being loaded."""
+    try:
+        return keep_dropped(store, state, then, now)
+    except Exception as error:
+        return state, [f"what other programs added to rule set {now.record.number} is not kept: {error}"]
 
 
 # ---- confirm and rollback ----
@@ -217,6 +232,8 @@ def _rolled_back(
         if current and not wanted:
             raise HitablesError(f"{folder}: there is no rule set before {current}")
         then, now = _exchanged(store, wanted, current)
+        state, told = _told_of_dropped(store, state, then, now)
+        notes += told
         try:
             store.set_state(state)  # it can be written: found out before any rule changes
         except FileError as error:
@@ -235,6 +252,8 @@ def _rolled_back(
                 confirm_record(store, state, current)
             raise FileError(f"{error}; rule set {current} is loaded again") from None
         store.log(f"{wanted}: loaded again in place of {current}")
+        for note in told:
+            store.log(f"{wanted}: {note}")
         return wanted, notes
 
 

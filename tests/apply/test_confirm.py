@@ -208,6 +208,26 @@ def test_a_check_that_sees_a_flush_takes_the_rules_back(firewall: Firewall) -> N
     assert plain(firewall.save()) == before
 
 
+@pytest.mark.parametrize("way", ["guard", "rollback", "rollback of confirmed rules"])
+def test_what_others_added_to_rules_that_are_taken_back_is_named_and_kept(
+    firewall: Firewall, way: str
+) -> None:
+    firewall.load(OLD)
+    before = plain(firewall.save())
+    seconds = {"guard": 2, "rollback": 600}.get(way, 0)
+    firewall.hitables("apply", firewall.file(NEW), "--confirm", seconds)
+    add_a_jail(firewall)
+    replaced = plain(firewall.save())
+    dropped = "hitables rollback 3 loads all of that again): IPv4, table filter: 2 rules, chain f2b-sshd"
+    if way != "guard":
+        assert dropped in firewall.hitables("rollback").stderr.replace("\n", " ")
+    firewall.until(lambda: dropped in firewall.log())
+    firewall.until(lambda: plain(firewall.save()) == before)
+    firewall.apply(firewall.file(OLD))
+    firewall.hitables("rollback", 3)
+    assert sorted(plain(firewall.save()).split("\n")) == sorted(replaced.split("\n"))
+
+
 WITH_SETS = (
     "*filter\n:INPUT ACCEPT [0:0]\n"
     "-A INPUT -m set --match-set good src -j ACCEPT\n-A INPUT -m set --match-set many src -j DROP\nCOMMIT\n"
