@@ -198,7 +198,7 @@ def _await_guard(folder: str, guard: int) -> None:
     The timer of systemd begins before the rules are loaded, and the time of the guard after that.
     """
     while (waiting := _waiting_now(folder)) is not None and waiting.guard == guard:
-        is_late = waiting.until and time.time() > waiting.until + guards.LATE
+        is_late = waiting.until and waiting.seconds_left < -guards.LATE
         if is_late or not guards.is_alive(guard):
             return
         time.sleep(0.25)

@@ -32,6 +32,7 @@ from pathlib import Path
 from ..errors import LiveError
 from ..interrupts import deferred
 from ..ipc import close_all_but
+from .boot_clock import since_boot
 
 IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGPIPE,
            signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGTSTP, signal.SIGTTOU)  # fmt: skip
@@ -129,14 +130,14 @@ def _watch(connection: socket.socket, duty: Duty) -> None:
         if _is_waiting(duty):
             _insist(duty.roll_back, "the loading ended half-way")
         return
-    deadline = time.monotonic() + seconds  # a changed clock changes nothing
+    deadline = since_boot() + seconds
     _confirms(duty)  # the first look
     with contextlib.suppress(OSError):
         connection.sendall(b"\n")
     while _is_waiting(duty):
         if _confirms(duty):
             return
-        rest = deadline - time.monotonic()
+        rest = deadline - since_boot()
         if rest <= 0:
             _insist(duty.roll_back, "it was not confirmed in time")
             return

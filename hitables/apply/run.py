@@ -26,6 +26,7 @@ from ..kernel.checked_save import also_present
 from ..version import __version__
 from . import guard as guards
 from . import texts
+from .boot_clock import boot_id, since_boot
 from .check_command import decide_by_command
 from .confirm import duty, undo
 from .counts import keyed, of_source, recognised
@@ -49,7 +50,7 @@ from .recording import Ready, Recorder, has_changed, is_same, what_runs, what_wi
 from .request import ApplyRequest, ApplyResult, Reporter
 from .ssh_session import SshSession, may_be_remote, session_of
 from .status import shown
-from .store import FOUND, WAITING, ApplyState, Half, Record, StateDirectory, Waiting, boot_id
+from .store import FOUND, WAITING, ApplyState, Half, Record, StateDirectory, Waiting
 from .texts import Tables
 
 
@@ -109,7 +110,7 @@ def _check_nothing_waits(state: ApplyState) -> None:
     if waiting is None:
         _check_no_guard()
         return
-    rest = max(0, round(waiting.until - time.time()))
+    rest = max(0, round(waiting.seconds_left))
     alive = guards.is_alive(waiting.guard)
     when = f"it is rolled back in {rest} s" if alive else "its guard has ended"
     raise HitablesError(
@@ -334,7 +335,7 @@ def _load(
     how = f"within {performed.seconds * 1000:.1f} ms" if performed.seconds else "in one commit"
     store.log(f"{number}: loaded; all tables changed {how}")
     if request.confirm or request.check:
-        loading.set_waiting(until=time.time() + request.confirm)
+        loading.set_waiting(until=time.time() + request.confirm, deadline=since_boot() + request.confirm)
     if request.confirm:  # else it waits until this process ends
         guard.loaded(request.confirm)
     report.tell(f"loaded as rule set {number}; all tables changed {how}")

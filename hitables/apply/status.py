@@ -7,7 +7,6 @@ proof engines answer whether any packet is treated otherwise.
 from __future__ import annotations
 
 import enum
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,6 +22,7 @@ from ..reader import read
 from ..verify.diff import Changes, changes
 from ..verify.question import Question
 from . import docker_raw, guard, texts
+from .boot_clock import boot_id
 from .boot_files import boot_notes
 from .confirm import bring_back
 from .drift import cut_off_jumps, differences, moved_jumps
@@ -31,7 +31,7 @@ from .in_force import InForce, in_force, number_in_force
 from .kernel import Kernel
 from .others import merge
 from .prepare import Found, find
-from .store import CONFIRMED, ApplyState, Half, Record, StateDirectory, boot_id
+from .store import CONFIRMED, ApplyState, Half, Record, StateDirectory
 
 _SHOWN = 10
 
@@ -151,10 +151,9 @@ def _note_waiting(state: ApplyState, result: Status) -> None:
         if last and state.status[last] != CONFIRMED:
             result.notes.append(f"rule set {last}: {state.status[last]}")
         return
-    rest = waiting.until - time.time()
     if guard.is_alive(waiting.guard):
         result.notes.append(
-            f"rule set {waiting.number} waits for its confirmation, {max(0, rest):.0f} s more"
+            f"rule set {waiting.number} waits for its confirmation, {max(0, waiting.seconds_left):.0f} s more"
         )
     else:
         result.level = Level.TROUBLE

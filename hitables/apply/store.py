@@ -39,6 +39,7 @@ from ..files import flush_folder, is_there, parse_json, read_text, trouble, writ
 from ..ir.fields import Family
 from ..ir.packet import Backend
 from . import texts
+from .boot_clock import boot_id, since_boot
 from .counts import Origins, keyed, origins_of
 from .texts import Tables
 
@@ -97,9 +98,11 @@ class Waiting:
     """A rule set that is loaded, or about to be, and not confirmed.
 
     number, before  its record, and the record that a rollback loads
-    until           when it is rolled back, in seconds since 1970; 0 while it is being loaded
+    until           when it is rolled back, in seconds since 1970, by the clock of the day as it was when the
+                    rules were loaded; 0 while it is being loaded
     boot            the boot of the machine in which it was loaded
     guard           the process that rolls it back
+    deadline        when it is rolled back, in seconds since that boot; 0: an earlier version wrote the state
     """
 
     number: int
@@ -107,6 +110,12 @@ class Waiting:
     until: float
     boot: str
     guard: int = 0
+    deadline: float = 0.0
+
+    @property
+    def seconds_left(self) -> float:
+        """The seconds until it is rolled back; below 0 if it should have been."""
+        return self.deadline - since_boot() if self.deadline else self.until - time.time()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +140,6 @@ class ApplyState:
 
 
 Copy = dict[str, str]  # texts of files of a state directory, by their names in it
-
-
-def boot_id() -> str:
-    """The kernel's name for the time since the machine was started."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 class StateDirectory:
@@ -206,6 +210,7 @@ class StateDirectory:
                     float(waiting["until"]),
                     str(waiting["boot"]),
                     int(waiting["guard"]),
+                    float(waiting.get("deadline", 0)),
                 ),
                 {int(number): str(status) for number, status in data["status"].items()},
             )
@@ -251,6 +256,7 @@ class StateDirectory:
                 "until": waiting.until,
                 "boot": waiting.boot,
                 "guard": waiting.guard,
+                "deadline": waiting.deadline,
             },
             "status": {str(number): status for number, status in sorted(state.status.items())},
         }

@@ -128,7 +128,7 @@ def _waiting(state: ApplyState) -> dict[str, Any] | None:
     return {
         "number": waiting.number,
         "before": waiting.before,
-        "until": _moment(waiting.until) if waiting.until else None,
+        "until": _moment(time.time() + waiting.seconds_left) if waiting.until else None,
         "guarded": guard.is_alive(waiting.guard),
     }
 

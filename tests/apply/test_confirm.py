@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import calendar
 import contextlib
 import json
 import os
 import pty
 import random
+import re
 import resource
 import signal
 import socket
@@ -23,8 +25,9 @@ from support.firewall import Firewall, plain
 from support.small_namespace import Namespace
 
 from hitables.apply import confirm, guard
+from hitables.apply.boot_clock import boot_id, since_boot
 from hitables.apply.check_command import why_failed
-from hitables.apply.store import StateDirectory, Waiting, boot_id
+from hitables.apply.store import ApplyState, StateDirectory, Waiting
 from hitables.ir.packet import Backend
 
 pytestmark = pytest.mark.needs_kernel
@@ -465,7 +468,7 @@ def test_the_timer_of_systemd_rolls_back_what_still_waits(tmp_path: Path) -> Non
         path = Path(firewall.state, "state.json")
         state = json.loads(path.read_text())
         waiting[2] = str(state["waiting"]["guard"])
-        state["waiting"]["until"] = time.time() - 2 * guard.LATE  # and the guard has done nothing
+        state["waiting"]["deadline"] = since_boot() - 2 * guard.LATE  # and the guard has done nothing
         path.write_text(json.dumps(state))
         firewall.hitables(*waiting[:3])
         assert plain(firewall.save()) == ""
@@ -477,8 +480,8 @@ def test_the_timer_of_systemd_leaves_rules_to_a_guard_that_is_in_time(
 ) -> None:
     """It may fire early: it begins before the rules are loaded, which may take long."""
     loading = Waiting(7, 6, 0.0, boot_id(), guard=1234)
-    loaded = replace(loading, until=time.time() + 600)
-    late = replace(loading, until=time.time() - 2 * guard.LATE)
+    loaded = replace(loading, until=time.time() - 3600, deadline=since_boot() + 600)  # the clock was set
+    late = replace(loading, until=time.time() + 3600, deadline=since_boot() - 2 * guard.LATE)
     states = iter([loading, loaded, late])
     monkeypatch.setattr(confirm, "_waiting_now", lambda folder: next(states, None))
     monkeypatch.setattr(guard, "is_alive", lambda pid: True)
@@ -486,6 +489,36 @@ def test_the_timer_of_systemd_leaves_rules_to_a_guard_that_is_in_time(
     monkeypatch.setattr(time, "sleep", pauses.append)
     assert confirm.roll_back(str(tmp_path), guarded_by=1234) == (0, [])
     assert len(pauses) == 2
+
+
+@pytest.mark.parametrize("step", [-3600, 3600])
+def test_a_clock_that_is_set_does_not_change_the_time_that_is_left(firewall: Firewall, step: int) -> None:
+    """As by NTP or `date -s`: the time that was written down belongs to the clock as it was."""
+    firewall.hitables("apply", firewall.file(NEW), "--confirm", 600)
+    now = time.time()
+    path = firewall.state / "state.json"
+    state = json.loads(path.read_text())
+    state["waiting"]["until"] += step
+    path.write_text(json.dumps(state))
+    for command in ("status", "apply"):
+        arguments = [firewall.file(OLD)] if command == "apply" else []
+        done = firewall.hitables(command, *arguments, status=2 if arguments else 0)
+        left = re.search(r"(\d+) s( more|\))", done.stdout + done.stderr)
+        assert left is not None and 500 < int(left[1]) <= 600
+    until = json.loads(firewall.hitables("status", "--json").stdout)["waiting"]["until"]
+    assert 500 < calendar.timegm(time.strptime(until, "%Y-%m-%dT%H:%M:%SZ")) - now <= 660
+    firewall.hitables("rollback")
+
+
+def test_a_state_of_an_earlier_version_has_its_time_by_the_clock_of_the_day(tmp_path: Path) -> None:
+    store = StateDirectory(tmp_path, -1)
+    store.set_state(ApplyState(1, 0, Waiting(1, 0, time.time() + 600, boot_id(), 7, 5.0), {1: "waiting"}))
+    path = tmp_path / "state.json"
+    state = json.loads(path.read_text())
+    del state["waiting"]["deadline"]
+    path.write_text(json.dumps(state))
+    waiting = store.state().waiting
+    assert waiting is not None and 500 < waiting.seconds_left <= 600
 
 
 def test_messages_that_cannot_be_written_do_not_decide(firewall: Firewall) -> None:

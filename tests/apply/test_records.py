@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from support.powerless import powerless, public_folder
 
+from hitables.apply.boot_clock import boot_id
 from hitables.apply.in_force import beside, in_force, own_places
 from hitables.apply.store import (
     CONFIRMED,
@@ -21,7 +22,6 @@ from hitables.apply.store import (
     Record,
     StateDirectory,
     Waiting,
-    boot_id,
 )
 from hitables.apply.texts import empty
 from hitables.errors import FileError, HitablesError, LiveError
