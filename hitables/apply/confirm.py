@@ -18,6 +18,7 @@ from ..ir.fields import Family
 from ..ir.foreign import is_foreign
 from ..ir.packet import Backend
 from . import guard as guards
+from .boot_clock import boot_id, since_boot
 from .connections import NewConnections
 from .drift import as_named
 from .dropped import keep_dropped
@@ -28,7 +29,9 @@ from .load import RuleSetChange, Wanted, perform
 from .others import emptied, of_kernel
 from .ssh_session import SshSession
 from .still_held import NotHeld, check_held
-from .store import ROLLED_BACK, ApplyState, Copy, StateDirectory, Waiting
+from .store import ROLLED_BACK, ApplyState, Copy, StateDirectory, TakenBack, Waiting
+
+_NEWS = 60.0  # seconds after which a user is taken to know that a guard has taken rules back
 
 # ---- in the guard ----
 
@@ -95,7 +98,7 @@ def guard_rolls_back(folder: str, number: int, why: str, copy: Copy) -> None:
         if not _is_own(state.waiting, number):
             raise HitablesError(f"{folder}: the state is missing")
         try:
-            notes = undo(store, state, why)
+            notes = undo(store, state, why, by_guard=True)
         except HitablesError as error:
             store.log(f"{number}: cannot be taken back: {error}")
             raise
@@ -111,8 +114,11 @@ def _has_ended(store: StateDirectory, number: int) -> bool:
         return store.has_ended(number)
 
 
-def undo(store: StateDirectory, state: ApplyState, why: str) -> list[str]:
-    """Load what ran before the rule set that waits; notes for the user."""
+def undo(store: StateDirectory, state: ApplyState, why: str, by_guard: bool = False) -> list[str]:
+    """Load what ran before the rule set that waits; notes for the user.
+
+    *by_guard*: nobody has asked for it, so the user may not know of it yet.
+    """
     waiting = state.waiting
     assert waiting is not None
     then, now = in_force(store, waiting.before), in_force(store, waiting.number)
@@ -128,8 +134,9 @@ def undo(store: StateDirectory, state: ApplyState, why: str) -> list[str]:
             "cannot record it: call hitables rollback again when it can be written"
         ) from None
     status = {**state.status, waiting.number: ROLLED_BACK}
+    taken_back = TakenBack(waiting.number, boot_id(), since_boot()) if by_guard else None
     with contextlib.suppress(FileError):  # the mark is gone, and says the same
-        store.set_state(replace(state, waiting=None, status=status))
+        store.set_state(replace(state, waiting=None, status=status, taken_back=taken_back))
     guards.stop_timer(waiting.number)
     store.log(f"{waiting.number}: taken back, because {why}; {waiting.before or 'nothing'} is loaded")
     for note in notes:
@@ -223,12 +230,15 @@ def _rolled_back(
             if number not in (None, waiting.before):
                 _exchanged(store, number, state.confirmed)  # an error of it comes before anything changes
             by_timer = "it was not confirmed in time, and its guard has not taken it back"
-            notes += undo(store, state, "hitables rollback was called" if guarded_by is None else by_timer)
+            why = "hitables rollback was called" if guarded_by is None else by_timer
+            notes += undo(store, state, why, by_guard=guarded_by is not None)
             if number in (None, waiting.before):
                 return waiting.before, notes
             state = store.state()
         current = state.confirmed
         wanted = number or (store.record(current).before if current else 0)
+        if number is None:
+            _check_not_taken_back(state, wanted)
         if current and not wanted:
             raise HitablesError(f"{folder}: there is no rule set before {current}")
         then, now = _exchanged(store, wanted, current)
@@ -255,6 +265,24 @@ def _rolled_back(
         for note in told:
             store.log(f"{wanted}: {note}")
         return wanted, notes
+
+
+def _check_not_taken_back(state: ApplyState, wanted: int) -> None:
+    """HitablesError if a guard has just taken rules back: a rollback would go to *wanted*, one too far.
+
+    The user may have seen that his connection ended, and not that the old rules are there already.
+    """
+    taken = state.taken_back
+    if taken is None or taken.boot != boot_id():
+        return
+    seconds = since_boot() - taken.at
+    if seconds > _NEWS:
+        return
+    further = f"; hitables rollback {wanted} goes further, to rule set {wanted}" if wanted else ""
+    raise HitablesError(
+        f"the guard took rule set {taken.number} back {seconds:.0f} s ago, and the rules before it are "
+        f"loaded: nothing is changed{further}"
+    )
 
 
 def _exchanged(store: StateDirectory, wanted: int, current: int) -> tuple[InForce, InForce]:

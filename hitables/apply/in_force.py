@@ -158,7 +158,7 @@ def confirm_record(
         store.folder, Backend(force.record.backend), for_boot(force, with_source), given_up=given_up
     )
     status = {**state.status, number: CONFIRMED}
-    state = replace(state, confirmed=number, waiting=None, status=status)
+    state = replace(state, confirmed=number, waiting=None, status=status, taken_back=None)
     store.set_state(state)
     store.end_waiting(number)
     return state

@@ -287,7 +287,7 @@ class _Loading:
         keep(store, in_force(store, before).parts)
         state, record = recorder.add(state, what_will_run(ready), WAITING, before, _options(request))
         store.begin_waiting(record.number)
-        state = replace(state, waiting=Waiting(record.number, before, 0.0, boot_id()))
+        state = replace(state, waiting=Waiting(record.number, before, 0.0, boot_id()), taken_back=None)
         store.set_state(state)
         return cls(ready, report, recorder, record, running, state)
 

@@ -119,19 +119,30 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
+class TakenBack:
+    """The rule set *number*, which its guard took back at second *at* of boot *boot*."""
+
+    number: int
+    boot: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class ApplyState:
     """What state.json holds: which records there are, and what became of them.
 
-    last       the number of the newest record; 0: there is none
-    confirmed  the number of the record that is confirmed; 0: none is
-    waiting    the rule set that waits for its confirmation
-    status     by number of a record: FOUND, WAITING, CONFIRMED, ROLLED_BACK or ENDED
+    last        the number of the newest record; 0: there is none
+    confirmed   the number of the record that is confirmed; 0: none is
+    waiting     the rule set that waits for its confirmation
+    status      by number of a record: FOUND, WAITING, CONFIRMED, ROLLED_BACK or ENDED
+    taken_back  what a guard took back, if nothing was loaded since
     """
 
     last: int = 0
     confirmed: int = 0
     waiting: Waiting | None = None
     status: Mapping[int, str] = field(default_factory=dict)
+    taken_back: TakenBack | None = None
 
     @property
     def last_applied(self) -> int:
@@ -199,7 +210,7 @@ class StateDirectory:
         path = self.folder / "state.json"
         data = self._json(path, "hitables-state")
         with self._damage(path):
-            waiting = data["waiting"]
+            waiting, taken = data["waiting"], data.get("taken_back")
             state = ApplyState(
                 int(data["last"]),
                 int(data["confirmed"]),
@@ -213,6 +224,7 @@ class StateDirectory:
                     float(waiting.get("deadline", 0)),
                 ),
                 {int(number): str(status) for number, status in data["status"].items()},
+                taken and TakenBack(int(taken["number"]), str(taken["boot"]), float(taken["at"])),
             )
         waiting = state.waiting
         if waiting and (waiting.boot != boot_id() or not waiting.guard):
@@ -243,7 +255,7 @@ class StateDirectory:
         return self._folder(number) / "waits"
 
     def set_state(self, state: ApplyState) -> None:
-        waiting = state.waiting
+        waiting, taken = state.waiting, state.taken_back
         data = {
             "format": "hitables-state",
             "version": VERSION,
@@ -259,6 +271,7 @@ class StateDirectory:
                 "deadline": waiting.deadline,
             },
             "status": {str(number): status for number, status in sorted(state.status.items())},
+            "taken_back": taken and {"number": taken.number, "boot": taken.boot, "at": taken.at},
         }
         self._write(self.folder / "state.json", json.dumps(data, indent=1) + "\n")
 

@@ -491,6 +491,41 @@ def test_the_timer_of_systemd_leaves_rules_to_a_guard_that_is_in_time(
     assert len(pauses) == 2
 
 
+def test_a_rollback_behind_that_of_the_guard_does_not_go_one_too_far(firewall: Firewall) -> None:
+    """The user sees that his connection ends, and asks for the rollback that the guard has just done."""
+    firewall.load(OLD)
+    firewall.apply(firewall.file(NEW))
+    firewall.hitables("apply", firewall.file(OLD), "--confirm", 0.5)
+    firewall.until(lambda: "taken back, because" in firewall.log())
+    before = plain(firewall.save())
+    error = firewall.hitables("rollback", status=2).stderr
+    assert re.search(r"the guard took rule set 3 back \d+ s ago, and the rules before it are loaded", error)
+    assert "hitables rollback 1 goes further" in error and plain(firewall.save()) == before
+    path = firewall.state / "state.json"
+    state = json.loads(path.read_text())
+    for changes in ({"at": state["taken_back"]["at"] - 61}, {"boot": "another"}):
+        path.write_text(json.dumps({**state, "taken_back": {**state["taken_back"], **changes}}))
+        firewall.hitables("rollback")
+        assert ":INPUT DROP" not in firewall.save()
+        firewall.hitables("rollback", 2)
+    path.write_text(json.dumps(state))
+    firewall.hitables("rollback", 1)
+    firewall.hitables("rollback", 2)
+    firewall.hitables("rollback")  # what is loaded since is known
+    assert ":INPUT DROP" not in firewall.save()
+
+
+def test_a_rollback_behind_that_of_the_guard_says_so_where_nothing_was_loaded_before(
+    firewall: Firewall,
+) -> None:
+    firewall.hitables("apply", firewall.file(NEW), "--confirm", 0.5)
+    firewall.until(lambda: "taken back, because" in firewall.log())
+    assert (
+        "ago, and the rules before it are loaded: nothing is"
+        in firewall.hitables("rollback", status=2).stderr
+    )
+
+
 @pytest.mark.parametrize("step", [-3600, 3600])
 def test_a_clock_that_is_set_does_not_change_the_time_that_is_left(firewall: Firewall, step: int) -> None:
     """As by NTP or `date -s`: the time that was written down belongs to the clock as it was."""

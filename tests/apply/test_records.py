@@ -21,6 +21,7 @@ from hitables.apply.store import (
     Half,
     Record,
     StateDirectory,
+    TakenBack,
     Waiting,
 )
 from hitables.apply.texts import empty
@@ -81,11 +82,15 @@ def test_json_of_another_shape_is_called_damaged(store: StateDirectory, name: st
     waiting = Waiting(1, 0, 1.5, boot_id(), 7)
     state = add(store, ApplyState(), FILTER)
     store.begin_waiting(1)
-    store.set_state(replace(state, waiting=waiting))
+    store.set_state(replace(state, waiting=waiting, taken_back=TakenBack(2, boot_id(), 1.5)))
     path = store.folder / name
     good = json.loads(path.read_text())
     damaged: list[object] = [[], None, {}, 0, "", [good]]
-    damaged += [{key: good[key] for key in good if key != each} for each in good if each != "beside"]
+    damaged += [
+        {key: good[key] for key in good if key != each}
+        for each in good
+        if each not in ("beside", "taken_back")
+    ]
     others: tuple[object, ...] = (7.5, [3], {"a": "b"}, "x")
     damaged += [{**good, each: other} for each in good for other in others]
     errors = 0
