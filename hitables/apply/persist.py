@@ -78,6 +78,8 @@ def persist(request: PersistRequest, tell: Callable[[str], None]) -> Persisted:
     files are written all the same, as a boot that ends with closed rules is better than an open host.
     """
     folder = Path(request.folder).resolve()
+    if request.unit_folder is not None:
+        _check_name(folder)
     with StateDirectory.open(str(folder)) as store:
         state = store.state()
         if not state.confirmed:
@@ -102,6 +104,15 @@ def persist(request: PersistRequest, tell: Callable[[str], None]) -> Persisted:
         store.log(f"{state.confirmed}: every boot loads it, or what is confirmed later")
     _check(steps)
     return Persisted(written, access, starter, steps)
+
+
+def _check_name(folder: Path) -> None:
+    """HitablesError if no unit can name *folder*: a line ends at a line break, whatever is quoted."""
+    if set("\r\n") & set(str(folder)):
+        raise HitablesError(
+            f"state directory {str(folder)!r}: there is a line break in its path, which no unit of systemd "
+            "can have; nothing is written: rename it (mv), then hitables persist with its new path"
+        )
 
 
 def remove(request: PersistRequest) -> list[Path]:

@@ -16,7 +16,7 @@ from hitables.apply.boot_script import SshAccess, checksum
 from hitables.apply.boot_texts import BootRules, boot_rules
 from hitables.apply.boot_unit import UNIT
 from hitables.apply.counts import keyed, of_source
-from hitables.apply.persist import PersistRequest, remove, rules_of, ssh_ports
+from hitables.apply.persist import PersistRequest, persist, remove, rules_of, ssh_ports
 from hitables.apply.store import StateDirectory
 from hitables.apply.texts import parse, write
 from hitables.errors import HitablesError
@@ -112,6 +112,20 @@ def test_tables_stay_until_a_file_has_them_or_the_backend_changes(tmp_path: Path
 def test_nothing_but_the_text_is_written_before_persist(tmp_path: Path) -> None:
     keep(tmp_path, 1)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["boot.json", "confirmed.rules"]
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\rb"])
+def test_a_state_directory_with_a_line_break_in_its_path_is_refused(tmp_path: Path, name: str) -> None:
+    """A unit of systemd would be cut off there."""
+    folder = tmp_path / name
+    folder.mkdir()
+    keep(folder, 1)
+    before = sorted(folder.iterdir())
+    link = tmp_path / "link"
+    link.symlink_to(folder)
+    with pytest.raises(HitablesError, match=r"a\\[nr]b': there is a line break .* rename it"):
+        persist(PersistRequest(str(link), unit_folder=tmp_path), lambda message: None)
+    assert sorted(folder.iterdir()) == before and not (tmp_path / "hitables.service").exists()
 
 
 def test_a_family_keeps_the_backend_that_it_was_confirmed_with(tmp_path: Path) -> None:
