@@ -30,6 +30,7 @@ from .others import emptied, of_kernel
 from .ssh_session import SshSession
 from .still_held import NotHeld, check_held
 from .store import ROLLED_BACK, ApplyState, Copy, StateDirectory, TakenBack, Waiting
+from .waiting import cannot
 
 _NEWS = 60.0  # seconds after which a user is taken to know that a guard has taken rules back
 
@@ -100,7 +101,7 @@ def guard_rolls_back(folder: str, number: int, why: str, copy: Copy) -> None:
         try:
             notes = undo(store, state, why, by_guard=True)
         except HitablesError as error:
-            store.log(f"{number}: cannot be taken back: {error}")
+            store.log(f"{cannot(number)}{error}")
             raise
     told = [f"rule set {number} was taken back, because {why}; the old rules are loaded", *notes]
     guards.tell_everyone("\n".join(f"hitables: {each}" for each in told))

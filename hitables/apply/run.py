@@ -52,6 +52,7 @@ from .ssh_session import SshSession, may_be_remote, session_of
 from .status import shown
 from .store import FOUND, WAITING, ApplyState, Half, Record, StateDirectory, Waiting
 from .texts import Tables
+from .waiting import fate
 
 
 def apply(request: ApplyRequest, report: Reporter) -> ApplyResult:
@@ -71,7 +72,7 @@ def _applied(request: ApplyRequest, report: Reporter, session: SshSession | None
     """`apply`, once the arguments are known to be good; the folder exists if nothing may be changed."""
     with StateDirectory.open(request.folder, create=not request.dry_run) as store:
         state = store.state()
-        _check_nothing_waits(state)
+        _check_nothing_waits(store.folder, state)
         if not request.must and _is_confirmed(request, state, store):
             return ApplyResult.NOTHING
         ready = [_ready(request, family, state, store, report) for family in sorted(request.files)]
@@ -105,18 +106,13 @@ def _applied(request: ApplyRequest, report: Reporter, session: SshSession | None
         return _load(request, ready, state, store, session, report)
 
 
-def _check_nothing_waits(state: ApplyState) -> None:
+def _check_nothing_waits(folder: Path, state: ApplyState) -> None:
     waiting = state.waiting
     if waiting is None:
         _check_no_guard()
         return
-    rest = max(0, round(waiting.seconds_left))
-    alive = guards.is_alive(waiting.guard)
-    when = f"it is rolled back in {rest} s" if alive else "its guard has ended"
-    raise HitablesError(
-        f"rule set {waiting.number} waits for its confirmation ({when}): "
-        "hitables confirm, or hitables rollback"
-    )
+    words, _ = fate(folder, waiting)
+    raise HitablesError(f"rule set {waiting.number} {words}: hitables confirm, or hitables rollback")
 
 
 def _check_no_guard() -> None:

@@ -21,7 +21,7 @@ from ..ir.program import Program
 from ..reader import read
 from ..verify.diff import Changes, changes
 from ..verify.question import Question
-from . import docker_raw, guard, texts
+from . import docker_raw, texts
 from .boot_clock import boot_id
 from .boot_files import boot_notes
 from .confirm import bring_back
@@ -32,6 +32,7 @@ from .kernel import Kernel
 from .others import merge
 from .prepare import Found, find
 from .store import CONFIRMED, ApplyState, Half, Record, StateDirectory
+from .waiting import fate
 
 _SHOWN = 10
 
@@ -120,7 +121,7 @@ def compare(
     """Compare the kernel with the rule set."""
     force = seen.force
     result = Status(force.record.number)
-    _note_waiting(seen.state, result)
+    _note_waiting(seen.folder, seen.state, result)
     families = Counter(family for part in force.parts for family in part.halves)
     for part in force.parts:
         for family, half in part.halves.items():
@@ -144,23 +145,18 @@ def compare(
     return result
 
 
-def _note_waiting(state: ApplyState, result: Status) -> None:
+def _note_waiting(folder: Path, state: ApplyState, result: Status) -> None:
     waiting = state.waiting
     if waiting is None:
         last = state.last_applied
         if last and state.status[last] != CONFIRMED:
             result.notes.append(f"rule set {last}: {state.status[last]}")
         return
-    if guard.is_alive(waiting.guard):
-        result.notes.append(
-            f"rule set {waiting.number} waits for its confirmation, {max(0, waiting.seconds_left):.0f} s more"
-        )
-    else:
+    words, is_trouble = fate(folder, waiting)
+    if is_trouble:
         result.level = Level.TROUBLE
-        result.notes.append(
-            f"rule set {waiting.number} waits for its confirmation, and its guard has ended, so nothing "
-            "takes it back: hitables confirm, or hitables rollback"
-        )
+        words += ": hitables confirm, or hitables rollback"
+    result.notes.append(f"rule set {waiting.number} {words}")
 
 
 def _compare(

@@ -10,6 +10,7 @@ import pty
 import random
 import re
 import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -315,7 +316,7 @@ def test_confirmed_rules_stay_and_the_guard_ends(firewall: Firewall) -> None:
     firewall.hitables("apply", firewall.file(NEW), "--confirm", 600)
     pid = guard_of(firewall)
     assert guard.is_alive(pid)
-    assert "in" in firewall.hitables("apply", firewall.file(OLD), status=2).stderr
+    assert "s more" in firewall.hitables("apply", firewall.file(OLD), status=2).stderr
     firewall.hitables("confirm")
     firewall.until(lambda: not guard.is_alive(pid))
     assert ":INPUT DROP" in firewall.save()
@@ -681,6 +682,35 @@ def test_a_guard_that_cannot_take_the_rules_back_tells_everyone_and_tries_again(
     away.rename(firewall.state)
     firewall.until(lambda: "wall: hitables: rule set 2 was taken back, because" in told.read_text())
     assert plain(firewall.save()) == ""
+
+
+def test_status_and_apply_say_why_rules_could_not_be_taken_back_in_time(tmp_path: Path) -> None:
+    programs, broken = tmp_path / "programs", tmp_path / "broken"
+    programs.mkdir()
+    tool = programs / "iptables-nft-save"
+    usual = shutil.which("iptables-nft-save")
+    tool.write_text(
+        f'#!/bin/sh\n[ -e {broken} ] && {{ printf "it is broken\\n\\nask me\\n" >&2; exit 1; }}\nexec {usual} "$@"\n'
+    )
+    tool.chmod(0o755)
+    with Namespace() as namespace:
+        firewall = Firewall(namespace, tmp_path, Backend.NFT)
+        path = {"PATH": f"{programs}:{os.environ['PATH']}"}
+        firewall.hitables("apply", firewall.file(NEW), "--confirm", 600, environment=path)
+        assert re.search(
+            "rule set 2 waits for its confirmation, [56].. s more", firewall.hitables("status").stdout
+        )
+        firewall.hitables("rollback")
+        firewall.hitables("apply", firewall.file(NEW), "--confirm", 0.3, environment=path)
+        broken.touch()
+        firewall.until(lambda: "4: cannot be taken back: " in firewall.log())
+        expected = (
+            r"rule set 4 could not be taken back: .*it is broken; ask me; trying again: hitables confirm"
+        )
+        assert re.search(expected, firewall.hitables("status", status=2).stdout)
+        assert re.search(expected, firewall.hitables("apply", firewall.file(OLD), status=2).stderr)
+        broken.unlink()
+        firewall.until(lambda: "4: taken back, because" in firewall.log())
 
 
 @pytest.mark.parametrize("name", ["loaded4", "source4"])
