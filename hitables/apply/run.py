@@ -12,8 +12,8 @@ import itertools
 import os
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -259,14 +259,23 @@ def _read_again(
 
 @dataclass(slots=True)
 class _Loading:
-    """The rules that are about to be loaded: their record, and what the kernel held before them."""
+    """The rules that are about to be loaded: their record, and what the kernel held before them.
+
+    running   what the kernel held when this began
+    recorded  what it held when it was recorded last
+    found     the record of that, if it is of this apply; else 0
+    replaced  such records of earlier attempts, which nothing needs any more
+    """
 
     ready: Sequence[Ready]
     report: Reporter
     recorder: Recorder
     record: Record
     running: dict[Family, Half]
+    recorded: dict[Family, Half]
     state: ApplyState
+    found: int
+    replaced: set[int] = field(default_factory=set)
 
     @classmethod
     def begin(
@@ -278,14 +287,15 @@ class _Loading:
         report: Reporter,
     ) -> Self:
         """Record what runs now and what is to be loaded, which waits from now on."""
-        recorder, running = _recorder(request, ready, store), what_runs(ready)
+        recorder, running, last = _recorder(request, ready, store), what_runs(ready), state.last
         state, before = recorder.before(state, running)
         keep(store, in_force(store, before).parts)
         state, record = recorder.add(state, what_will_run(ready), WAITING, before, _options(request))
         store.begin_waiting(record.number)
         state = replace(state, waiting=Waiting(record.number, before, 0.0, boot_id()), taken_back=None)
         store.set_state(state)
-        return cls(ready, report, recorder, record, running, state)
+        found = before if before > last else 0
+        return cls(ready, report, recorder, record, running, running, state, found)
 
     def set_waiting(self, **values: Any) -> None:
         """Change *values* of what waits, in the state directory."""
@@ -294,21 +304,39 @@ class _Loading:
         self.recorder.store.set_state(self.state)
 
     def add_what_came_since(self) -> None:
-        """The new chains are staged: what others changed meanwhile belongs to the old rules, too."""
-        halves = what_runs(self.ready)
-        changed = {
-            family: list(differences(half.tables, self.running[family], self.record.leave))
-            for family, half in halves.items()
-            if has_changed(half, self.running[family], self.record.leave)
-        }
-        if changed:
-            self.running = halves
-            for family, messages in changed.items():
-                tell_of_replaced(family, messages, self.report)
-            self.state, late = self.recorder.add(self.state, halves, FOUND)
+        """The new chains are staged: what others changed meanwhile belongs to the old rules, too.
+
+        Where the change is tried again, this replaces the record of an earlier attempt.  Others change the
+        rules while this runs, so files that nothing needs any more are removed later.
+        """
+        halves, number = what_runs(self.ready), self.record.number
+        if self._has_changed(halves, self.recorded):
+            self.recorded = halves
+            # The next number, or the one after it: they are used in turn.
+            last = number if self.found != number + 1 else number + 1
+            self.state, late = self.recorder.add(replace(self.state, last=last), halves, FOUND)
             keep(self.recorder.store, [late])
-            self.recorder.store.set_before(self.record.number, late.number)
+            self.recorder.store.set_before(number, late.number)
+            if self.found:
+                self.replaced.add(self.found)
+                status = {each: how for each, how in self.state.status.items() if each != self.found}
+                self.state = replace(self.state, status=status)
             self.set_waiting(before=late.number)
+            self.found = late.number
+
+    def remove_replaced(self) -> None:
+        """Remove the records of earlier attempts."""
+        self.recorder.store.remove(sorted(self.replaced - {self.found}))
+
+    def tell_of_what_came_since(self) -> None:
+        """Tell what others changed meanwhile."""
+        for family, half in self.recorded.items():
+            if self._has_changed({family: half}, self.running):
+                changed = differences(half.tables, self.running[family], self.record.leave)
+                tell_of_replaced(family, list(changed), self.report)
+
+    def _has_changed(self, now: Mapping[Family, Half], was: Mapping[Family, Half]) -> bool:
+        return any(has_changed(half, was[family], self.record.leave) for family, half in now.items())
 
 
 def _load(
@@ -350,15 +378,19 @@ def _perform_guarded(request: ApplyRequest, loading: _Loading, guard: guards.Gua
         if request.confirm:
             guards.start_timer(Path(request.folder), loading.record.number, guard.pid, request.confirm + 60)
         loading.report.stage("loading")
-        return perform([each.change for each in loading.ready], loading.add_what_came_since)
+        performed = perform([each.change for each in loading.ready], loading.add_what_came_since)
     except HitablesError as error:
         with deferred():
             undo(loading.recorder.store, loading.state, str(error))
             guard.abandon()
+            loading.remove_replaced()
         raise LiveError(f"{error}\nthe old rules are loaded again") from None
     except BaseException:
         guard.abandon()  # it rolls back as soon as this process releases the lock
         raise
+    loading.remove_replaced()
+    loading.tell_of_what_came_since()
+    return performed
 
 
 def _tell_of_others_rules(performed: Performed, report: Reporter) -> None:

@@ -44,7 +44,9 @@ from .counts import Origins, keyed, origins_of
 from .texts import Tables
 
 VERSION = 1
-KEPT = 20  # records of the past that are kept, besides the confirmed one and the one that waits
+# Records of the past that are kept, besides the confirmed one and the one that waits: so many rule sets of
+# the user, and so many that were found in the kernel.
+KEPT = 20
 _OPENED = 10  # times that a folder is opened while others replace it
 _COUNTS = re.compile(r"^\[\d+:\d+\] | \[\d+:\d+\]$", re.MULTILINE)
 # What became of a record: it was found in the kernel, or loaded by an apply.
@@ -382,11 +384,23 @@ class StateDirectory:
         return sorted(int(name) for name in names if name.isdecimal())
 
     def forget_old(self, state: ApplyState) -> ApplyState:
-        """Remove records of the past beyond `KEPT`."""
+        """Remove records of the past beyond `KEPT`: those found in the kernel push out none of the user's."""
         needed = self._needed(state)
         past = [number for number in self.numbers() if number not in needed]
-        needed |= {other for number in {*needed, *past[-KEPT:]} for other in self._beside(number)}
-        old = [number for number in past[:-KEPT] if number not in needed]
+        found = [number for number in past if state.status.get(number) == FOUND]
+        applied = [number for number in past if state.status.get(number) != FOUND]
+        kept = {*found[-KEPT:], *applied[-KEPT:]}
+        needed |= {other for number in {*needed, *kept} for other in self._beside(number)}
+        old = [number for number in past if number not in needed and number not in kept]
+        self.remove(old)
+        if old:
+            status = {number: each for number, each in state.status.items() if number not in old}
+            state = replace(state, status=status)
+            self.set_state(state)
+        return state
+
+    def remove(self, old: Sequence[int]) -> None:
+        """Remove the records *old*, which nothing needs any more."""
         for number in old:
             folder = self._folder(number)
             with _system_errors(folder):
@@ -394,11 +408,6 @@ class StateDirectory:
                 for file in folder.iterdir():
                     file.unlink()
                 folder.rmdir()
-        if old:
-            status = {number: each for number, each in state.status.items() if number not in old}
-            state = replace(state, status=status)
-            self.set_state(state)
-        return state
 
     def _needed(self, state: ApplyState) -> set[int]:
         """The records with which *state* goes on, but for those with tables in force beside them."""

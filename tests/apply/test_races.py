@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from support.firewall import Firewall
 from support.small_namespace import Namespace
 
+import hitables.apply.run
 import hitables.cli.apply
 from hitables.apply import flip_nft
 from hitables.apply.kernel import Kernel
-from hitables.apply.load import RuleSetChange, Wanted, perform
+from hitables.apply.load import Performed, RuleSetChange, Wanted, perform
 from hitables.apply.others import merge, of_kernel
+from hitables.apply.store import CONFIRMED, FOUND, StateDirectory
 from hitables.apply.texts import TextChain, TextRule, parse
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
@@ -156,3 +158,37 @@ def test_changes_that_take_long_to_find_do_not_hold_up_an_apply(
         shown = firewall.apply(firewall.file(RULES)).stdout
         assert "undecided: out of time" in shown
         assert "10.0.0.1" in firewall.save()
+
+
+@pytest.mark.needs_kernel
+def test_rules_that_change_all_the_time_are_recorded_once_and_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before each of four attempts another program adds a rule: a rollback brings all back."""
+
+    def beside_a_busy_program(changes: Sequence[RuleSetChange], staged: Callable[[], None]) -> Performed:
+        rest = list(range(4))
+
+        def attempts() -> None:
+            while rest:
+                number = rest.pop()
+                iptables("-A", "FORWARD", "-s", f"10.9.9.{number}", "-j", "DROP")
+                for change in changes:
+                    change.read()
+                staged()
+            staged()
+
+        return perform(changes, attempts)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(hitables.apply.run, "perform", beside_a_busy_program)
+        with namespaces.Namespace() as namespace:
+            firewall = Firewall(namespace, tmp_path, Backend.NFT)
+            firewall.load(RULES)
+            told = firewall.apply(firewall.file(RULES.replace("10.0.0.1", "10.0.0.2"))).stderr
+            assert told.count("the rules of the kernel changed while") == 1
+            state = StateDirectory(firewall.state, -1).state()
+            assert sorted(state.status.values()) == [CONFIRMED, FOUND] and state.last == max(state.status)
+            assert "10.9.9" not in firewall.save()
+            firewall.hitables("rollback")
+            assert firewall.save().count("-s 10.9.9.") == 4

@@ -15,6 +15,7 @@ from hitables.apply.boot_clock import boot_id
 from hitables.apply.in_force import beside, in_force, own_places
 from hitables.apply.store import (
     CONFIRMED,
+    FOUND,
     KEPT,
     ROLLED_BACK,
     ApplyState,
@@ -75,6 +76,15 @@ def test_the_way_back_is_kept_beside_many_that_were_taken_back(store: StateDirec
     for _ in range(KEPT + 10):
         state = store.forget_old(add(store, state, FILTER, ROLLED_BACK))
     assert store.has(store.record(state.confirmed).before)
+
+
+def test_what_was_found_in_the_kernel_pushes_out_no_rule_set_of_the_user(store: StateDirectory) -> None:
+    state = add(store, add(store, ApplyState(), FILTER), FILTER)
+    for _ in range(KEPT + 10):
+        state = store.forget_old(add(store, state, FILTER, FOUND))
+    state = store.forget_old(add(store, state, FILTER))
+    assert store.has(1) and store.has(2)
+    assert len(store.numbers()) == KEPT + 3
 
 
 @pytest.mark.parametrize("name", ["state.json", "0001/record.json"])
