@@ -21,10 +21,14 @@ from .counts import carry, keys_of, recognised, sums
 from .kernel import Kernel
 from .others import Merged, merge
 from .steps import TablePlan
-from .texts import NO_COUNT, Chains, Count, Tables, TextChain, TextRule, empty, fresh_names
+from .texts import NO_COUNT, Chains, Count, Tables, TextChain, TextRule, empty, fresh_names, without_counts
 
 _TRIES = 3  # when others change the rules meanwhile
 _SECONDS_AT_ONCE = 10.0  # for which a change of nf_tables in one commit is tried
+# For which a text that a tool refuses is written anew and tried again, while others change the rules: a
+# program that does so all the time comes before one attempt of two.
+_TRIES_OF_TEXT = 20
+_SECONDS_OF_TEXT = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +59,14 @@ class RuleSetChange:
         self._bodies: dict[tuple[str, str], str] = {}  # by table and visible chain
         self._staged: dict[tuple[str, str], list[str]] = {}  # by table and body: its rules
         self._grown: set[tuple[str, str]] = set()
+        self._commits: int | None = None  # to nf_tables, when the kernel was read last
+        self.plans: dict[str, TablePlan] = {}
+        self._plan()
+
+    def _plan(self) -> None:
+        """Read the kernel, and plan the steps."""
         self.read()
-        self.plans: dict[str, TablePlan] = {
+        self.plans = {
             name: steps.plan(name, self._chains(name), chains, self._generated(name), self.merged.left[name])
             for name, chains in self.merged.tables.items()
         }
@@ -84,6 +94,9 @@ class RuleSetChange:
 
     def stage(self) -> None:
         """Load the new chains, which no packet reaches."""
+        _insist(self._stage, self._plan, [self])
+
+    def _stage(self) -> None:
         texts = []
         for name, plan in self.plans.items():
             present = self._chains(name)
@@ -292,24 +305,62 @@ class RuleSetChange:
 
     def clean(self) -> None:
         """Remove the chains that are not needed any more."""
+        _insist(self._clean, self.read, [self])
+
+    def _clean(self) -> None:
         texts = []
         for name, plan in self.plans.items():
             present = self._chains(name)
             bodies = [body for table, body in self._staged if table == name]
-            gone = [chain for chain in dict.fromkeys([*plan.removed, *bodies]) if chain in present]
+            gone = steps.unused({*plan.removed, *bodies}, present)
             texts.append(steps.clean_text(name, gone, present, self.kernel.resets_policies))
         self.kernel.load("".join(texts))
 
     def read(self) -> None:
         """Read the kernel again."""
+        self._commits = self._commits_now()
         self.present = recognised(self.kernel.read(), self.wanted.known)
         self.merged = merge(self.wanted.tables, self.present, self.is_foreign)
+
+    def has_moved(self) -> bool:
+        """Whether the kernel may hold other rules than when it was read last.
+
+        A chain that is gone may be there again at the next reading, so where the kernel counts its commits
+        their number decides.
+        """
+        if self._commits is not None:
+            return self._commits_now() != self._commits
+        return without_counts(self.kernel.read()) != without_counts(self.present)
+
+    def _commits_now(self) -> int | None:
+        if self.kernel.backend is not Backend.NFT:
+            return None
+        try:
+            return flip_nft.generation()
+        except LiveError:
+            return None
 
     def _chains(self, table: str) -> Chains:
         return self.present.get(table) or empty(table)
 
     def _generated(self, table: str) -> tuple[str, ...]:
         return self.wanted.generated.get(table, ())
+
+
+def _insist(load: Callable[[], None], again: Callable[[], None], changes: Sequence[RuleSetChange]) -> None:
+    """Call *load*; if a tool refuses its text, and others have changed rules since it was written, write it
+    *again* for the rules that the kernel has now, and try once more.
+
+    A chain of another program that was read may be removed before a text that names it is loaded.
+    """
+    until = time.monotonic() + _SECONDS_OF_TEXT
+    for rest in reversed(range(_TRIES_OF_TEXT)):
+        try:
+            return load()
+        except LiveError:
+            if not rest or time.monotonic() > until or not any(change.has_moved() for change in changes):
+                raise
+        again()
 
 
 def _more_rules(present: TextChain, loaded: TextChain) -> list[TextRule] | None:
@@ -382,19 +433,35 @@ def _flip(changes: Sequence[RuleSetChange], staged: Callable[[], None]) -> float
                 continue
             except LiveError:
                 break  # some rule has a part that cannot be copied
-    with legacy_lock(all(change.kernel.takes_lock for change in changes)):
-        texts = [change.flip_text() for change in changes]
-        staged()
+    return _flip_by_tables(changes, staged)
+
+
+def _flip_by_tables(changes: Sequence[RuleSetChange], staged: Callable[[], None]) -> float:
+    """Change the visible chains table by table; the seconds between the first commit and the last one."""
+    texts: list[str] = []
+    began: list[float] = []
+    ended = 0.0
+
+    def read() -> None:
+        texts[:] = [change.flip_text() for change in changes]
+
+    def load() -> None:
+        nonlocal ended
         for change in changes:
             for place in change.grown() if change.kernel.backend is Backend.NFT else ():
                 flip_nft.set_counts(*place)
-        began = time.monotonic()
+        began.append(time.monotonic())
         for change, text in zip(changes, texts, strict=True):
             change.kernel.load(text)
-        seconds = time.monotonic() - began
+        ended = time.monotonic()
+
+    with legacy_lock(all(change.kernel.takes_lock for change in changes)):
+        read()
+        staged()  # once: if the text is refused, some tables may have their new rules already
+        _insist(load, read, changes)
     for change in changes:
         change.set_counts(lambda plan: plan.changed)
-    return seconds
+    return ended - began[0]
 
 
 def _flip_at_once(changes: Sequence[RuleSetChange], staged: Callable[[], None]) -> None:

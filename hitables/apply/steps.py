@@ -213,6 +213,18 @@ def policy_counts(plan: TablePlan, present: Chains) -> dict[str, Count]:
     return counts
 
 
+def unused(names: Collection[str], present: Chains) -> list[str]:
+    """The chains *names* of *present*, without those that rules of its other chains enter, and all below."""
+    waiting = [chain for name, chain in present.items() if name not in names]
+    used: set[str] = set()
+    while waiting:
+        for rule in waiting.pop().rules:
+            if rule.enters in names and rule.enters not in used and rule.enters in present:
+                used.add(rule.enters)
+                waiting.append(present[rule.enters])
+    return [name for name in present if name in names and name not in used]
+
+
 def clean_text(table: str, removed: Iterable[str], present: Chains, resets: bool) -> str:
     """The text that removes the chains *removed*, which no packet reaches any more; "" if there are none."""
     names = [quote(name) for name in removed]

@@ -11,12 +11,13 @@ from support.small_namespace import Namespace
 
 import hitables.apply.run
 import hitables.cli.apply
-from hitables.apply import flip_nft
+from hitables.apply import flip_nft, load
 from hitables.apply.kernel import Kernel
 from hitables.apply.load import Performed, RuleSetChange, Wanted, perform
 from hitables.apply.others import merge, of_kernel
 from hitables.apply.store import CONFIRMED, FOUND, StateDirectory
 from hitables.apply.texts import TextChain, TextRule, parse
+from hitables.errors import LiveError
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.kernel import namespace as namespaces
@@ -114,6 +115,88 @@ def test_a_change_that_is_tried_again_counts_nothing_twice(namespace: Namespace)
     saved = namespace.run(["iptables-nft-save"])
     assert saved.count("172.17.0.2") == 3
     assert ":ht" not in saved  # the staged rules are gone
+
+
+NEW = RULES.replace("10.0.0.1", "10.0.0.3")
+NEW_CHAIN = NEW.replace(":DOCKER", ":new - [0:0]\n:DOCKER").replace("-o docker0 -j DOCKER", "-j new")
+OTHERS = RULES.replace(":DOCKER - [0:0]\n", ":DOCKER - [0:0]\n:gone - [0:0]\n")
+
+
+def changed_before(text: str, meanwhile: Callable[[], object], new: str, at_once: float = 10.0) -> str:
+    """The rules after a change from OTHERS to *new*; *meanwhile* is called before the tool loads a text with
+    *text*.
+    """
+    load._SECONDS_AT_ONCE = at_once  # in this process of the namespace
+    run(["iptables-nft-restore", "--counters"], OTHERS)
+    kernel = Kernel(Family.IPV4, Backend.NFT)
+    change = RuleSetChange(kernel, Wanted(parse(new)), is_docker)
+    usual, calls = kernel.load, [meanwhile]
+
+    def disturbed(loaded: str) -> None:
+        if text in loaded and calls:
+            calls.pop()()
+        usual(loaded)
+
+    kernel.load = disturbed  # type: ignore[method-assign]
+    perform([change])
+    assert not calls
+    return run(["iptables-nft-save"])
+
+
+def remove_a_chain() -> None:
+    iptables("-X", "gone")
+
+
+def enter_a_chain() -> None:
+    iptables("-A", "OUTPUT", "-j", "gone")
+
+
+def times_tried() -> int:
+    """How often a change loads its text if the tool refuses it."""
+    tried = []
+
+    def refuse(text: str) -> None:
+        tried.append(text)
+        raise LiveError("it is refused")
+
+    kernel = Kernel(Family.IPV4, Backend.NFT)
+    change = RuleSetChange(kernel, Wanted(parse(RULES)), is_docker)
+    kernel.load = refuse  # type: ignore[method-assign]
+    with pytest.raises(LiveError, match="it is refused"):
+        perform([change])
+    return len(tried)
+
+
+@pytest.mark.needs_kernel
+@pytest.mark.parametrize(("meanwhile", "stays"), [(remove_a_chain, False), (enter_a_chain, True)])
+def test_a_chain_that_is_not_needed_may_go_or_be_entered_before_it_is_removed(
+    meanwhile: Callable[[], None], stays: bool, namespace: Namespace
+) -> None:
+    """ "No chain/target/match by that name" and "Device or resource busy", when the rules were loaded."""
+    saved = namespace.call(changed_before, "-X gone", meanwhile, NEW)
+    assert "10.0.0.3" in saved and "10.0.0.1" not in saved
+    assert (":gone" in saved) == stays == ("-A OUTPUT -j gone" in saved)
+
+
+@pytest.mark.needs_kernel
+@pytest.mark.parametrize(
+    ("text", "new", "at_once"),
+    [
+        ("-A new -j DOCKER", NEW_CHAIN.replace("COMMIT", "-A new -j DOCKER\nCOMMIT"), 10.0),
+        ("-A FORWARD", NEW, 0.0),
+    ],
+    ids=["a new chain", "table by table"],
+)
+def test_a_chain_that_a_text_enters_may_be_removed_before_the_text_is_loaded(
+    text: str, new: str, at_once: float, namespace: Namespace
+) -> None:
+    saved = namespace.call(changed_before, text, remove_docker, new, at_once)
+    assert "10.0.0.3" in saved and "DOCKER" not in saved
+
+
+@pytest.mark.needs_kernel
+def test_a_text_that_is_refused_while_nobody_changes_rules_is_tried_once(namespace: Namespace) -> None:
+    assert namespace.call(times_tried) == 1
 
 
 def bodies(wanted: str, kernel: str, came_from_kernel: bool) -> list[str]:
