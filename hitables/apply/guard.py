@@ -33,6 +33,7 @@ from ..errors import LiveError
 from ..interrupts import deferred
 from ..ipc import close_all_but
 from .boot_clock import since_boot
+from .open_files import raise_limit
 
 IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGPIPE,
            signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGTSTP, signal.SIGTTOU)  # fmt: skip
@@ -113,6 +114,7 @@ def _detach(connection: socket.socket, duty: Duty) -> None:
         if os.fork():
             os._exit(0)
         close_all_but(connection)
+        raise_limit()
         null = os.open(os.devnull, os.O_RDWR)
         for number in range(3):
             os.dup2(null, number)

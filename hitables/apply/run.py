@@ -37,6 +37,7 @@ from .kernel import Kernel
 from .load import Performed, RuleSetChange, perform
 from .must_packets import check_must
 from .neighbours import flushers
+from .open_files import refuse_few
 from .precautions import (
     check_leave,
     check_lockout,
@@ -58,6 +59,7 @@ from .waiting import fate
 def apply(request: ApplyRequest, report: Reporter) -> ApplyResult:
     """Apply the files of *request*.  Errors are HitablesError; then the kernel has its old rules."""
     request = replace(request, folder=os.path.abspath(request.folder))  # the guard has another directory
+    refuse_few()
     session = session_of(os.environ)
     if request.connection and session is None:
         raise HitablesError("no SSH session: SSH_CONNECTION is not set, so no new connection can confirm")

@@ -25,7 +25,7 @@ import pytest
 from support.firewall import Firewall, plain
 from support.small_namespace import Namespace
 
-from hitables.apply import confirm, guard
+from hitables.apply import confirm, guard, open_files
 from hitables.apply.boot_clock import boot_id, since_boot
 from hitables.apply.check_command import why_failed
 from hitables.apply.store import ApplyState, StateDirectory, Waiting
@@ -297,6 +297,40 @@ def test_a_guard_survives_that_memory_or_files_are_short_for_a_moment(firewall: 
     resource.prlimit(pid, limit, usual)
     firewall.until(lambda: "taken back, because" in firewall.log())
     assert plain(firewall.save()) == before
+
+
+def test_a_guard_acts_where_a_shell_allows_a_dozen_open_files(firewall: Firewall) -> None:
+    firewall.load(OLD)
+    before = plain(firewall.save())
+    usual = firewall.namespace.call(resource.getrlimit, resource.RLIMIT_NOFILE)
+    firewall.namespace.call(resource.setrlimit, resource.RLIMIT_NOFILE, (13, usual[1]))
+    firewall.hitables("apply", firewall.file(NEW), "--confirm", 1)
+    assert resource.prlimit(guard_of(firewall), resource.RLIMIT_NOFILE)[0] == min(4096, usual[1])
+    firewall.namespace.call(resource.setrlimit, resource.RLIMIT_NOFILE, usual)
+    firewall.until(lambda: "taken back, because" in firewall.log())
+    assert plain(firewall.save()) == before
+
+
+RAISED = """
+import os, resource
+from hitables.apply import open_files
+resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))
+if not os.geteuid():
+    os.seteuid(65534)
+print(open_files.raise_limit())
+open_files.refuse_few()
+"""
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "limit"), [(20, 100, 100), (20, 20, 20), (64, 64, 64), (100, 4000, 4000)]
+)
+def test_the_limit_of_open_files_is_raised_as_far_as_the_user_may(soft: int, hard: int, limit: int) -> None:
+    script = RAISED.format(soft=soft, hard=hard)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stdout == f"{limit}\n"
+    refusal = f"only {limit} files may be open at once (ulimit -n)"
+    assert (refusal in done.stderr) == (limit < open_files.NEEDED)
 
 
 def test_a_guard_that_was_killed_is_reported_and_the_rules_can_be_taken_back(firewall: Firewall) -> None:
