@@ -1,4 +1,5 @@
 """The ipsets that recorded rules name: kept in the state directory, and created again where they are gone.
+Accounting objects (nfacct) are created again, too.
 
 No program can destroy a set while rules of the kernel name it.  Once other rules are loaded it can, and then
 the earlier rules could not be loaded again.
@@ -13,6 +14,7 @@ from ..errors import LiveError
 from ..ir.fields import Family
 from ..kernel.load_save import ip_sets_named
 from ..kernel.namespace import run
+from ..kernel.prerequisites import accounts, accounts_named, make_accounts
 from ..nouns import counted
 from ..rule_lines import lines_of
 from .boot_sets import saved_sets
@@ -21,29 +23,32 @@ from .store import Record, StateDirectory
 
 def keep(store: StateDirectory, records: Iterable[Record]) -> None:
     """Write the sets that rules of *records* name, as they are now; of one that is gone the file stays."""
-    for each in saved_sets(_rules_with_sets(records)):
+    for each in saved_sets(_rules_with(records, "-set ")):
         if each.saved:
             store.save_set(each.name, each.saved)
 
 
 def create_missing(store: StateDirectory, records: Iterable[Record]) -> list[str]:
-    """Create the sets that rules of *records* name and that do not exist; a note on each for the user.
+    """Create the sets and accounting objects (nfacct) that rules of *records* name and that do not exist; a
+    note on each for the user.
 
     Where a set cannot be created, the load of the rules fails with its name.
     """
-    rules = _rules_with_sets(records)
+    records = list(records)
+    rules = _rules_with(records, "-set ")
+    made = _create_accounts(records)
     named = {
         name: ("create", name, kind, "family", "inet" if family is Family.IPV4 else "inet6")
         for family, lines in rules.items()
         for name, kind in ip_sets_named("\n".join(lines)).items()
     }
     if not named:
-        return []
+        return made
     try:
         present = set(run(["ipset", "list", "-n"]).split("\n"))
     except LiveError:
-        return []
-    notes: list[str] = []
+        return made
+    notes = list(made)
     for name, create in named.items():
         _create(store, name, create, present, notes)
     return notes
@@ -81,13 +86,28 @@ def _create(
             )
 
 
-def _rules_with_sets(records: Iterable[Record]) -> dict[Family, list[str]]:
-    """By family, the rules of *records* that name sets."""
+def _create_accounts(records: Iterable[Record]) -> list[str]:
+    """Create the accounting objects that are gone; they count from zero, and without a quota."""
+    rules = _rules_with(records, "--nfacct-name ")
+    named = {each for lines in rules.values() for each in accounts_named("\n".join(lines))}
+    try:
+        missing = sorted(named - accounts()) if named else []
+        if missing:
+            make_accounts(missing)
+    except LiveError as error:
+        return [f"accounting objects (nfacct) that do not exist any more cannot be created: {error}"]
+    return [
+        f"nfacct {each} did not exist any more: it is created anew, and counts from zero" for each in missing
+    ]
+
+
+def _rules_with(records: Iterable[Record], words: str) -> dict[Family, list[str]]:
+    """By family, the rules of *records* with *words*."""
     rules: dict[Family, list[str]] = {}
     for record in records:
         for family, half in record.halves.items():
             found = rules.setdefault(family, [])
             for chains in half.tables.values():
                 for chain in chains.values():
-                    found += (rule.body for rule in chain.rules if "-set " in rule.body)
+                    found += (rule.body for rule in chain.rules if words in rule.body)
     return rules

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import itertools
 import re
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NoReturn
 
 from ..analyse.compiled_text import refuse_compiled
 from ..analyse.weights import counted
@@ -22,7 +24,7 @@ from ..ir.program import Program
 from ..kernel.checked_save import KernelReader
 from ..kernel.load_save import ip_sets_named
 from ..kernel.namespace import Namespace
-from ..kernel.prerequisites import furnish, set_index
+from ..kernel.prerequisites import accounts, accounts_named, furnish, set_index
 from ..reader import read
 from . import texts
 from .counts import keyed, of_compiled, of_source
@@ -33,6 +35,7 @@ from .same_rules import with_jumps_as_spelled
 from .texts import LINES_OF_KERNEL, Tables, TextChain
 
 OnStage = Callable[[str], None]
+_SHOWN = 10  # rules in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,7 @@ def prepare(
     """Prepare the rules in *text*, of *file*; with *options* None they are not compiled.
 
     *known*: what was loaded last, with keys.  Errors are those of reading and compiling; HitablesError for
-    ipsets that do not exist, LiveError for a text that the kernel refuses.
+    ipsets or accounting objects that do not exist, LiveError for a text that the kernel refuses.
     """
     tell(f"reading {file}")
     program = read(text, family=kernel.family, name=file)
@@ -100,7 +103,7 @@ def prepare(
     source = texts.with_lines(
         read(texts.write(merged.tables), family=kernel.family, name=file), merged.tables
     )
-    _check_sets(source, merged, file)
+    _check_objects(merged, file)
     output = None
     if options is not None:
         tell(f"compiling {file}")
@@ -146,25 +149,34 @@ def _with_jumps_of_kernel(stored: Tables, merged: Merged, patterns: Sequence[str
     return of_kernel(stored, lambda name: is_foreign(name, patterns), came_from_kernel)
 
 
-def _check_sets(source: Program, merged: Merged, file: str) -> None:
-    """HitablesError if a rule names an ipset that does not exist."""
-    missing = []
+def _check_objects(merged: Merged, file: str) -> None:
+    """HitablesError if rules name ipsets, or accounting objects, that do not exist."""
+    sets: list[str] = []
+    missing_accounts: dict[str, list[str]] = {}
+    present: set[str] | None = None
     for table, chains in merged.tables.items():
         for name, chain in chains.items():
             for rule in chain.rules if name not in merged.left[table] else ():
+                where = f"{file}:{rule.line}" if rule.line < LINES_OF_KERNEL else "a rule of the kernel"
                 for each in ip_sets_named(f"-A x {rule.body}"):
                     if set_index(each) is None:
-                        where = (
-                            f"{file}:{rule.line}" if rule.line < LINES_OF_KERNEL else "a rule of the kernel"
-                        )
-                        missing.append(f"  {where}: ipset {each}")
-    if missing:
-        shown = "\n".join(dict.fromkeys(missing[:10]))
-        more = f"\n  … and {len(missing) - 10} more" if len(missing) > 10 else ""
-        raise HitablesError(
-            f"rules name ipsets that do not exist; nothing is loaded\n{shown}{more}\n"
-            "Create them first (ipset create, ipset restore)"
-        )
+                        sets.append(f"  {where}: ipset {each}")
+                for each in accounts_named(rule.body):
+                    present = accounts() if present is None else present
+                    if each not in present:
+                        missing_accounts.setdefault(each, []).append(f"  {where}: nfacct {each}")
+    if sets:
+        _refuse_missing("ipsets", sets, "Create them first (ipset create, ipset restore)")
+    if missing_accounts:
+        lines = [line for each in missing_accounts.values() for line in each]
+        commands = "; ".join(f"nfacct add {shlex.quote(each)}" for each in [*missing_accounts][:_SHOWN])
+        _refuse_missing("accounting objects", lines, f"Create them first: {commands}")
+
+
+def _refuse_missing(what: str, lines: Sequence[str], remedy: str) -> NoReturn:
+    shown = "\n".join(dict.fromkeys(lines[:_SHOWN]))
+    more = f"\n  … and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
+    raise HitablesError(f"rules name {what} that do not exist; nothing is loaded\n{shown}{more}\n{remedy}")
 
 
 def _stored(kernel: Kernel, tables: Tables, merged: Merged, file: str) -> Tables:

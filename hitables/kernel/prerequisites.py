@@ -17,11 +17,11 @@ from ..rule_lines import lines_of
 from .contents_legacy import option
 from .load_save import ip_sets_named
 from .namespace import Namespace, run
-from .netlink import NLM_F_CREATE, NLM_F_DUMP, Netfilter, attribute, message, text
+from .netlink import NLM_F_CREATE, NLM_F_DUMP, Netfilter, attribute, attributes, message, text
 
 _SO_IP_SET, _GET_BY_NAME, _VERSION = 83, 6, 0x100
 _SET = struct.Struct("=II32s")  # the request, the version of the protocol, name or index
-_ACCOUNTING, _ACCOUNTING_NEW, _ACCOUNTING_NAME = 7, 0, 1
+_ACCOUNTING, _ACCOUNTING_NEW, _ACCOUNTING_GET, _ACCOUNTING_NAME = 7, 0, 1, 1
 _TIMEOUT, _TIMEOUT_NEW, _TIMEOUT_GET, _TIMEOUT_USE = 8, 0, 1, 5
 _FILLER = "hitables-filler-{}"
 
@@ -31,11 +31,16 @@ def furnish(namespace: Namespace, rules: str) -> None:
     named = ip_sets_named(rules)
     if named:
         _copy_sets(set(named), namespace)
-    accounts = {word for line in lines_of(rules) for word in _behind(line, "--nfacct-name")}
-    if accounts:
-        namespace.call(_make_accounts, sorted(accounts))
+    named_accounts = accounts_named(rules)
+    if named_accounts:
+        namespace.call(make_accounts, sorted(named_accounts))
     if "--timeout" in rules and "-j CT" in rules:
         namespace.call(_make_timeouts, timeouts())
+
+
+def accounts_named(rules: str) -> set[str]:
+    """The accounting objects (nfacct) that *rules* name."""
+    return {word for line in lines_of(rules) for word in _behind(line, "--nfacct-name")}
 
 
 def _behind(line: str, option_name: str) -> list[str]:
@@ -76,14 +81,24 @@ def set_index(name: str) -> int | None:
     raise LiveError(f"the kernel does not return the index of the set {name}")
 
 
-def _make_accounts(names: list[str]) -> None:
+def accounts() -> set[str]:
+    """The accounting objects of the namespace of the caller."""
+    with contextlib.closing(Netfilter()) as netfilter:
+        return {
+            attributes(body)[_ACCOUNTING_NAME].rstrip(b"\0").decode("utf-8", "surrogateescape")
+            for body in netfilter.dump(message(_ACCOUNTING, _ACCOUNTING_GET, NLM_F_DUMP, 0, b""))
+        }
+
+
+def make_accounts(names: list[str]) -> None:
+    """Create accounting objects in the namespace of the caller."""
     with contextlib.closing(Netfilter()) as netfilter:
         bodies = (text(_ACCOUNTING_NAME, name) for name in names)
         refused = netfilter.each(
             message(_ACCOUNTING, _ACCOUNTING_NEW, NLM_F_CREATE, 0, body) for body in bodies
         )
     if refused:
-        raise LiveError(f"{refused} accounting objects (nfacct) cannot be created in a scratch namespace")
+        raise LiveError(f"{refused} accounting objects (nfacct) cannot be created")
 
 
 def timeouts() -> list[bytes]:

@@ -18,6 +18,7 @@ from support.small_namespace import Namespace
 import hitables
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
+from hitables.kernel.prerequisites import furnish
 from hitables.verify.question import Equal
 
 pytestmark = pytest.mark.needs_kernel
@@ -266,6 +267,20 @@ def test_missing_ipsets_are_named_with_their_lines(firewall: Firewall) -> None:
     assert f"{path}:6: ipset friends" in error
     assert plain(firewall.save()) == ""
     firewall.namespace.run(["ipset", "create", "friends", "hash:ip"])
+    firewall.apply(path)
+
+
+def test_missing_accounting_objects_are_named_with_their_lines(firewall: Firewall) -> None:
+    """The trial creates them, so a load would fail: "No chain/target/match by that name"."""
+    rules = "".join(
+        f"-A INPUT -p {name} -m nfacct --nfacct-name {name} -j ACCEPT\n" for name in ("tcp", "udp")
+    )
+    path = firewall.file(office(more=rules))
+    furnish(firewall.namespace, "-m nfacct --nfacct-name udp")
+    error = firewall.apply(path, status=2).stderr
+    assert f"{path}:6: nfacct tcp\nCreate them first: nfacct add tcp" in error
+    assert plain(firewall.save()) == ""
+    furnish(firewall.namespace, "-m nfacct --nfacct-name tcp")
     firewall.apply(path)
 
 

@@ -30,6 +30,8 @@ from hitables.apply.boot_clock import boot_id, since_boot
 from hitables.apply.check_command import why_failed
 from hitables.apply.store import ApplyState, StateDirectory, Waiting
 from hitables.ir.packet import Backend
+from hitables.kernel.netlink import Netfilter, message, text
+from hitables.kernel.prerequisites import furnish
 
 pytestmark = pytest.mark.needs_kernel
 
@@ -258,6 +260,27 @@ def test_old_rules_come_back_with_the_ipsets_that_were_destroyed(firewall: Firew
     assert plain(firewall.save()) == before
     sets = firewall.namespace.run(["ipset", "save"])
     assert all(each in sets for each in ("add good 192.0.2.0/24", "add one 192.0.2.7", "add many one"))
+
+
+def delete_account(name: str) -> int:
+    with contextlib.closing(Netfilter()) as netfilter:
+        return netfilter.each([message(7, 3, 0, 0, text(1, name))])
+
+
+@pytest.mark.parametrize("way", ["guard", "rollback"])
+def test_old_rules_come_back_with_the_accounting_objects_that_were_deleted(
+    firewall: Firewall, way: str
+) -> None:
+    furnish(firewall.namespace, "--nfacct-name web")
+    firewall.load(OLD.replace("COMMIT", "-A INPUT -m nfacct --nfacct-name web\nCOMMIT"))
+    before = plain(firewall.save())
+    assert "--nfacct-name web" in " ".join(before.split())
+    firewall.hitables("apply", firewall.file(NEW), "--confirm", 2 if way == "guard" else 600)
+    assert firewall.namespace.call(delete_account, "web") == 0
+    if way == "rollback":
+        assert "nfacct web did not exist any more" in firewall.hitables("rollback").stderr
+    firewall.until(lambda: "nfacct web did not exist any more: it is created anew" in firewall.log())
+    assert plain(firewall.save()) == before
 
 
 def test_an_ipset_that_exists_or_of_which_nothing_is_known_is_not_restored(firewall: Firewall) -> None:
