@@ -7,9 +7,9 @@ there are compared with its contents here, rule by rule and byte by byte (conten
 Invariant: a text that `Reader.read` returns yields, when loaded, exactly the rules that the kernel had at
 one moment of the call (in legacy: each table at a moment of its own), except for chains that are left out.
 So a change between printing and comparing is harmless: it looks like a difference, and the reader starts
-again.  A difference is reported when it is there twice.  A rule that others take away and put back between
-printing and comparing, both times, is none: in nft it has another handle then, and in legacy the reader holds
-the lock the second time.
+again.  A difference is reported when it is there twice, and nothing changed between printing and comparing
+the second time: in nft the kernel counts its commits, and in legacy the reader holds the lock then.  A rule,
+or a chain, that others take away and put back at the same moment of both readings is none.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import errno
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -31,6 +31,7 @@ from . import contents_legacy, contents_nft
 from .contents import ChainContents, ChainId, Contents
 from .legacy_lock import legacy_lock
 from .namespace import Namespace, run
+from .netlink import Netfilter
 from .prerequisites import furnish
 from .printed import RULE, Printed, parse_printed, text_of, unchanged, with_other_timers, without_rules
 from .retries import retries
@@ -144,6 +145,7 @@ class KernelReader:
             self._awake()
             with ExitStack() as stack:
                 with legacy_lock(before is not None and self.backend is Backend.LEGACY):
+                    commits = self._commits()
                     text, failed = self._saved(counters)
                     output = parse_printed(text)
                     # The first time, the namespace loads everything while we read the kernel; later only new
@@ -155,6 +157,7 @@ class KernelReader:
                         kernel = self._read_contents()
                     except LiveError as error:
                         raise LiveError(f"{self.tool}-save: {failed}" if failed else str(error)) from error
+                    is_one_moment = self._commits() == commits
                 if failed:
                     faults, left_out = self._refused(output, kernel, failed)
                 else:
@@ -162,10 +165,17 @@ class KernelReader:
             if not faults:
                 return Reading(without_rules(text, left_out), tuple(left_out))
             now = output, kernel, failed
-            if before == now:
+            if before == now and is_one_moment:
                 raise Misread(self._message(faults, failed))
             before = now  # the rules may have changed in between
         raise LiveError(f"the rules are changed faster than {self.tool}-save can be compared with the kernel")
+
+    def _commits(self) -> int:
+        """The number of commits to nf_tables."""
+        if self.backend is not Backend.NFT:
+            return 0
+        with closing(Netfilter()) as netfilter:
+            return netfilter.generation()
 
     def _awake(self) -> None:
         """Misread if a table has flags of nft.
