@@ -423,7 +423,9 @@ double group_trees_cost(struct group_trees *f)
     const struct tree_boxes *in = f->space->in;
     group_rules(f);
     uint32_t groups = f->grouping.groups, nesting = f->options->max_nesting;
-    uint64_t budget = f->every == 1 ? f->options->budget : f->options->budget / (in->rules + 1) * f->rules;
+    uint64_t budget = f->options->budget;
+    if (f->every > 1)
+        budget = (uint64_t)((double)budget * f->rules / in->rules);
     if (budget < f->rules + f->grouping.head)
         budget = f->rules + f->grouping.head;
     if (groups > 1 && nesting < joints(&f->grouping) + groups)
