@@ -8,7 +8,7 @@ those that differ in one line alone.  Changed verdicts come first.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -73,11 +73,12 @@ def show(changes: Changes, names: tuple[str, str], limit: int | None, rest: str 
     *rest*: how the user lists those
     """
     every = _groups(changes.regions)
-    groups, also = _without_repetition(every, changes.family)
+    described = {id(each): describe(each.box, changes.family) for each in changes.regions}
+    groups, also = _without_repetition(every, described)
     for key in (_but_line_before, _but_line_after):
         if limit is not None and len(groups) > limit:
             every = _joined(every, key)
-            groups, also = _without_repetition(every, changes.family)
+            groups, also = _without_repetition(every, described)
     shown = groups[:limit]
     lines: list[str] = []
     place: tuple[str, str] | None = None
@@ -143,14 +144,17 @@ def _joined(groups: list[ChangeGroup], key: Callable[[ChangeGroup], object]) -> 
 
 
 def _without_repetition(
-    groups: list[ChangeGroup], family: Family
+    groups: list[ChangeGroup], described: Mapping[int, str]
 ) -> tuple[list[ChangeGroup], dict[ChangeGroup, list[str]]]:
-    """The groups that repeat no other, and for each the kinds of packets of those that repeat it."""
+    """The groups that repeat no other, and for each the kinds of packets of those that repeat it.
+
+    *described*: the boxes of changes in words, by the id of the change.
+    """
     first: dict[object, ChangeGroup] = {}
     also: dict[ChangeGroup, list[str]] = {}
     for group in groups:
         regions = frozenset(
-            (describe(each.box, family), each.facts, each.asked, each.backends) for each in group.regions
+            (described[id(each)], each.facts, each.asked, each.backends) for each in group.regions
         )
         original = first.setdefault((group.place, group.before, group.after, regions), group)
         if original is group:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
@@ -79,6 +80,11 @@ def _listed(parts: list[str], count: int) -> str:
     return ", ".join(parts[: MAX_PARTS - 1]) + f" and {count - MAX_PARTS + 1} more"
 
 
+# The regions of a difference share a few sets of addresses and interfaces, which may be long.
+_remembered = functools.lru_cache(maxsize=4096)
+
+
+@_remembered
 def addresses(values: Values, family: Family) -> str:
     """Networks if they are few, else ranges; "all but" the others if that is shorter."""
     everything = Values(((0, top(Field.SRC, family)),))
@@ -143,6 +149,7 @@ def _flags(values: Values) -> str:
     return _listed(parts, len(parts))
 
 
+@_remembered
 def _interfaces(values: Values, family: Family) -> str:
     rest = values.complement(top(Field.IIF, family)).intersect(Values(((1, top(Field.IIF, family)),)))
     if not rest:
