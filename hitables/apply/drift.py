@@ -182,12 +182,27 @@ def _is_idle(chains: Chains) -> bool:
 
 
 def _how(present: TextChain, recorded: TextChain) -> str:
+    """How a chain differs: its policy, or its rules but those at the beginning and the end that are alike."""
     if present.policy != recorded.policy:
         return f"policy {present.policy}, was {recorded.policy}"
-    bodies, old = present.bodies, recorded.bodies
-    at = next(
-        (at for at, (one, other) in enumerate(zip(bodies, old, strict=False)) if one != other),
-        min(len(bodies), len(old)),
-    )
-    now = f"rule {at + 1} is now {bodies[at]!r}" if at < len(bodies) else f"rule {at + 1} is gone"
-    return f"{now}, was {old[at]!r}" if at < len(old) else f"{now}, which is new"
+    now, was = present.bodies, recorded.bodies
+    alike = _common_length(now, was)
+    end = _common_length(now[alike:][::-1], was[alike:][::-1])
+    added, gone = now[alike : len(now) - end], was[alike : len(was) - end]
+    if not gone:
+        return f"{_rules(alike, added)} new: {added[0]!r}"
+    if not added:
+        return f"{_rules(alike, gone)} gone: {gone[0]!r}"
+    more = f" and more up to rule {alike + len(added)}" if len(added) > 1 else ""
+    return f"rule {alike + 1} is now {added[0]!r}, was {gone[0]!r}{more}"
+
+
+def _common_length(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many of the first members are alike."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (each, its) in pairs if each != its), min(len(one), len(other)))
+
+
+def _rules(at: int, rules: Sequence[str]) -> str:
+    """The rules from *at* (from 0) by number, with the verb."""
+    return f"rule {at + 1} is" if len(rules) == 1 else f"rules {at + 1} to {at + len(rules)} are"

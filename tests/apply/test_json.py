@@ -63,7 +63,7 @@ def test_drift_is_a_finding_with_its_lines_and_the_repair_is_named(firewall: Fir
     firewall.iptables("-A", "INPUT", "-s", "10.50.0.0/16", "-j", "DROP")
     equal = document(firewall, "status", status=1)
     assert equal["families"][0]["answer"] == "equal" and not equal["findings"]
-    assert "which is new" in equal["families"][0]["differing"][0]
+    assert "is new: " in equal["families"][0]["differing"][0]
     firewall.iptables("-I", "INPUT", "-s", "10.5.0.0/16", "-j", "ACCEPT")
     changed = document(firewall, "status", status=1)
     assert changed["families"][0]["answer"] == "different"

@@ -1,0 +1,39 @@
+"""How the kernel differs from recorded rules, in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from hitables.apply.drift import differences
+from hitables.apply.store import Half
+from hitables.apply.texts import parse
+
+RULES = ["-s 10.0.0.1/32 -j ACCEPT", "-p tcp -j LOG", "-p udp -j DROP"]
+
+
+def text(rules: list[str], policy: str = "DROP") -> str:
+    return f"*filter\n:INPUT {policy} [0:0]\n" + "".join(f"-A INPUT {each}\n" for each in rules) + "COMMIT\n"
+
+
+@pytest.mark.parametrize(
+    ("present", "words"),
+    [
+        (["-j ACCEPT", *RULES], "rule 1 is new: '-j ACCEPT'"),
+        ([*RULES, "-j ACCEPT"], "rule 4 is new: '-j ACCEPT'"),
+        ([RULES[0], "-j A", "-j B", *RULES[1:]], "rules 2 to 3 are new: '-j A'"),
+        ([RULES[0], *RULES], "rule 2 is new: '-s 10.0.0.1/32 -j ACCEPT'"),
+        ([RULES[0], RULES[2]], "rule 2 is gone: '-p tcp -j LOG'"),
+        ([], "rules 1 to 3 are gone: '-s 10.0.0.1/32 -j ACCEPT'"),
+        ([RULES[0], "-j A", RULES[2]], "rule 2 is now '-j A', was '-p tcp -j LOG'"),
+        (RULES[::-1], "rule 1 is now '-p udp -j DROP', was '-s 10.0.0.1/32 -j ACCEPT' and more up to rule 3"),
+    ],
+)
+def test_rules_that_were_added_removed_or_changed_are_told_apart(present: list[str], words: str) -> None:
+    half = Half(parse(text(RULES)), {})
+    assert list(differences(parse(text(present)), half, ())) == [f"table filter, chain INPUT: {words}"]
+
+
+def test_a_policy_is_told_first() -> None:
+    half = Half(parse(text(RULES)), {})
+    told = list(differences(parse(text([], "ACCEPT")), half, ()))
+    assert told == ["table filter, chain INPUT: policy ACCEPT, was DROP"]
