@@ -60,8 +60,7 @@ def keyed(tables: Tables, origins: Origins) -> Tables:
             name: replace(
                 chain,
                 rules=tuple(
-                    replace(rule, key=key)
-                    for rule, key in zip(chain.rules, origins[table][name], strict=True)
+                    rule.with_key(key) for rule, key in zip(chain.rules, origins[table][name], strict=True)
                 ),
             )
             if name in origins.get(table, {})
@@ -94,11 +93,11 @@ def _recognised(name: str, chain: TextChain, loaded: TextChain) -> TextChain:
     rules = []
     for rule in chain.rules:
         if known.get(rule.body):
-            rules.append(replace(rule, key=known[rule.body].pop()))
+            rules.append(rule.with_key(known[rule.body].pop()))
         elif rule.key:
             rules.append(rule)
         else:
-            rules.append(replace(rule, key=f"{name}\0text {rule.body}\0{seen[rule.body]}"))
+            rules.append(rule.with_key(f"{name}\0text {rule.body}\0{seen[rule.body]}"))
             seen[rule.body] += 1
     return replace(chain, rules=tuple(rules))
 

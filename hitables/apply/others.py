@@ -175,6 +175,8 @@ def _place(rules: list[TextRule], before: list[str]) -> int:
 
 def own(chains: Chains, patterns: Sequence[str]) -> Chains:
     """*chains* without those of others, and without the rules that enter them."""
+    if not patterns:
+        return chains
     return {
         name: replace(chain, rules=tuple(rule for rule in chain.rules if not matches(rule.enters, patterns)))
         for name, chain in chains.items()

@@ -64,7 +64,10 @@ class TextRule:
             return self
         call = _CALL.fullmatch(self.body)
         assert call is not None
-        return replace(self, body=self.body[: call.start(2)] + quote(new))
+        return TextRule(self.body[: call.start(2)] + quote(new), self.count, self.line, self.key)
+
+    def with_key(self, key: str) -> TextRule:
+        return self if key == self.key else TextRule(self.body, self.count, self.line, key)
 
 
 @dataclass(frozen=True, slots=True)
