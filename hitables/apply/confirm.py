@@ -13,12 +13,13 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from ..errors import FileError, HitablesError
+from ..errors import FileError, HitablesError, LiveError
 from ..ir.fields import Family
 from ..ir.foreign import is_foreign
 from ..ir.packet import Backend
 from . import guard as guards
 from .boot_clock import boot_id, since_boot
+from .both_backends import behind, still_loaded
 from .connections import NewConnections
 from .drift import as_named
 from .dropped import keep_dropped
@@ -243,6 +244,7 @@ def _rolled_back(
         if current and not wanted:
             raise HitablesError(f"{folder}: there is no rule set before {current}")
         then, now = _exchanged(store, wanted, current)
+        other = _of_other_backend(store, then, now, is_named=number is not None)
         state, told = _told_of_dropped(store, state, then, now)
         notes += told
         try:
@@ -256,7 +258,7 @@ def _rolled_back(
                     store.add_beside(wanted, family, table, holder)
                     what = f"IPv{int(family)}, table {table}"
                     notes.append(f"{what}: rule set {wanted} does not have it; it stays as it is")
-            confirm_record(store, state, wanted)
+            confirm_record(store, state, other or wanted)
         except FileError as error:  # the disk is full: what is recorded as loaded must be loaded
             bring_back(store, now, then, everything=wanted == current)
             with contextlib.suppress(FileError):  # what the next boot loads, if that was written
@@ -265,7 +267,35 @@ def _rolled_back(
         store.log(f"{wanted}: loaded again in place of {current}")
         for note in told:
             store.log(f"{wanted}: {note}")
-        return wanted, notes
+        if other:
+            tool = f"iptables-{then.record.backend}"
+            notes.append(
+                f"{tool} holds what it held before rule set {other} was replaced (rule set {wanted})"
+            )
+            store.log(f"{other}: confirmed again, as the kernel still holds it")
+        return other or wanted, notes
+
+
+def _of_other_backend(store: StateDirectory, then: InForce, now: InForce, is_named: bool) -> int:
+    """The rule set of the other backend that comes into force again with *then*; 0: none does.
+
+    HitablesError if the kernel does not hold it any more, unless the user has named *then*.
+    """
+    force = behind(store, then, now)
+    if force is None:
+        return 0
+    with contextlib.suppress(LiveError):  # its tools are gone
+        if still_loaded(force, [store.lock]).tables:
+            return force.record.number
+    if is_named:
+        return 0
+    record, wanted = force.record, then.record
+    raise HitablesError(
+        f"rule set {wanted.number} is what iptables-{wanted.backend} held beside "
+        f"rule set {record.number} of iptables-{record.backend}, which the kernel does not hold any more: "
+        f"nothing is changed. Apply the file of {record.number} again, "
+        f"or load what iptables-{wanted.backend} held: hitables rollback {wanted.number}"
+    )
 
 
 def _check_not_taken_back(state: ApplyState, wanted: int) -> None:

@@ -20,6 +20,7 @@ from . import boot_unit
 from .boot_files import BootGeneration, forget_boot, keep_for_boot, set_settings, settings_of
 from .boot_script import SshAccess
 from .boot_texts import stays_empty
+from .both_backends import left_by_change
 from .guard import SYSTEMD
 from .in_force import for_boot, in_force
 from .kernel import Kernel
@@ -99,7 +100,7 @@ def persist(request: PersistRequest, tell: Callable[[str], None]) -> Persisted:
         steps = _tried(folder, tell)
         _note_other_starts(request, tell)
         _note_what_is_left(written, settings_of(folder).backends, force.leave(), state, tell)
-        for warning in (*flushers(), *appenders(force.leave())):
+        for warning in (*left_by_change(store, state), *flushers(), *appenders(force.leave())):
             tell(warning)
         store.log(f"{state.confirmed}: every boot loads it, or what is confirmed later")
     _check(steps)

@@ -18,7 +18,7 @@ class ApplyRequest:
     """What to apply, and how.
 
     files       by family: name and text of a rule set
-    backend     None: that of the tool called iptables
+    backend     None: that of the rule set in force, or else of the tool called iptables (both_backends.py)
     leave       patterns and presets of foreign chains
     options     of the compiler; None: load the files as they are
     confirm     seconds after which an unconfirmed rule set is rolled back; 0: it is confirmed at once

@@ -27,6 +27,7 @@ from ..version import __version__
 from . import guard as guards
 from . import texts
 from .boot_clock import boot_id, since_boot
+from .both_backends import default_backend, what_is_left
 from .check_command import decide_by_command
 from .confirm import duty, undo
 from .counts import keyed, of_source, recognised
@@ -75,6 +76,11 @@ def _applied(request: ApplyRequest, report: Reporter, session: SshSession | None
     with StateDirectory.open(request.folder, create=not request.dry_run) as store:
         state = store.state()
         _check_nothing_waits(store.folder, state)
+        if request.backend is None:
+            backend, note = default_backend(sorted(request.files), store, state)
+            request = replace(request, backend=backend)
+            if note:
+                report.tell(note)
         if not request.must and _is_confirmed(request, state, store):
             return ApplyResult.NOTHING
         ready = [_ready(request, family, state, store, report) for family in sorted(request.files)]
@@ -83,6 +89,9 @@ def _applied(request: ApplyRequest, report: Reporter, session: SshSession | None
                 report.tell(note)
         if state.confirmed:
             tell_of_moved_jumps(ready, in_force(store, state.confirmed), report)
+        new = [(each.kernel.family, table) for each in ready for table in each.prepared.wanted.tables]
+        for warning in what_is_left(ready[0].kernel.backend, new, store, state):
+            report.tell(warning)
         if all(each.change.is_idle for each in ready):
             check_lockout(request, ready, None, report)
             if request.dry_run:

@@ -24,6 +24,7 @@ from ..verify.question import Question
 from . import docker_raw, texts
 from .boot_clock import boot_id
 from .boot_files import boot_notes
+from .both_backends import left_by_change
 from .confirm import bring_back
 from .drift import cut_off_jumps, differences, moved_jumps
 from .hooks import others
@@ -89,7 +90,7 @@ class Seen:
 
     force   the rule set that was confirmed last or that waits, and what else is in force
     found   the kernel
-    others  who else filters packets
+    others  who else filters packets: rules of ours that the other backend has, and other programs
     """
 
     folder: Path
@@ -112,7 +113,8 @@ def look(store: StateDirectory, tell: Callable[[str], None] = lambda stage: None
             if family not in found:
                 tell(f"reading the kernel, IPv{int(family)}")
                 found[family] = find(Kernel(family, Backend(part.backend)), force.leave())
-    return Seen(store.folder, state, force, found, tuple(others(found, Backend(force.record.backend))))
+    beside = [*left_by_change(store, state), *others(found, Backend(force.record.backend))]
+    return Seen(store.folder, state, force, found, tuple(beside))
 
 
 def compare(

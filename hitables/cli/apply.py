@@ -91,7 +91,8 @@ CHANGES_SECONDS = 10.0
 @section(
     "Rule sets",
     backend_option(
-        "Load the rules with this iptables; auto: the one that iptables is.",
+        "Load the rules with this iptables; auto: the one that has loaded what is in force, else "
+        "the one that iptables is.",
         ("auto", "legacy", "nft"),
         "auto",
     ),

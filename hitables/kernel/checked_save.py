@@ -412,17 +412,29 @@ def also_present(family: Family, backend: Backend) -> str:
     """
     other = "iptables-legacy" if backend is Backend.NFT else "nf_tables"
     try:
-        module = contents_legacy if backend is Backend.NFT else contents_nft
-        tables = module.tables_present(family)
+        tables = tables_present(family, Backend.LEGACY if backend is Backend.NFT else Backend.NFT)
     except LiveError as error:
-        cause = error.__cause__
-        if isinstance(cause, OSError) and cause.errno in _NO_SUCH_PART:
-            return ""
         return f"warning: cannot find out whether packets pass tables of {other}, too: {error}"
     if not tables:
         return ""
     named = ", ".join(name if busy else f"{name} (empty)" for name, busy in tables)
     return f"warning: packets pass tables of {other}, too, which are not read: {named}"
+
+
+def tables_present(family: Family, backend: Backend) -> list[tuple[str, bool]]:
+    """The tables of *backend*, and whether each may affect a packet; none where the kernel lacks this part.
+
+    Looking creates no table.
+    """
+    try:
+        if backend is Backend.NFT:
+            return contents_nft.tables_present(family)
+        return contents_legacy.tables_present(family)
+    except LiveError as error:
+        cause = error.__cause__
+        if isinstance(cause, OSError) and cause.errno in _NO_SUCH_PART:
+            return []
+        raise
 
 
 def _read_contents(backend: Backend, family: Family) -> Contents:

@@ -83,9 +83,9 @@ class Firewall:
     def hitables(
         self, *arguments: object, status: int = 0, environment: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command with the state directory; apply takes the backend."""
+        """Run a command with the state directory; apply takes the backend, if no other is given."""
         command = ["hitables", *map(str, arguments), "--state", str(self.state)]
-        if arguments[0] == "apply":
+        if arguments[0] == "apply" and "--backend" not in arguments:
             command += ["--backend", self.backend.value]
         done = self.namespace.call(_command, command, dict(environment or {}))
         assert done.returncode == status, done.stdout + done.stderr

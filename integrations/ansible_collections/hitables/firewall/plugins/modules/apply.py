@@ -32,7 +32,9 @@ options:
     type: path
     default: /var/lib/hitables
   backend:
-    description: The variant of iptables that loads the rules; V(auto) is that of the command iptables.
+    description:
+      - The variant of iptables that loads the rules.
+      - V(auto) is that of the rules in force, or else that of the command iptables.
     type: str
     choices: [auto, legacy, nft]
     default: auto
