@@ -36,6 +36,11 @@ def trouble(name: str, error: OSError) -> FileError:
     return FileError(f"{name}: {error.strerror or error}")
 
 
+def remedy(error: OSError) -> str:
+    """What follows a message on a file that is root's; "" if this user is root, or the error is another."""
+    return "; run it as root" if error.errno in (errno.EACCES, errno.EPERM) and os.geteuid() else ""
+
+
 def is_there(path: Path) -> bool:
     """Whether *path* exists; OSError where that is unknown, as below a folder that this user may not enter.
 

@@ -30,7 +30,7 @@ from typing import Self
 from hitables import interrupts
 from hitables.emit.text import write
 from hitables.errors import HitablesError
-from hitables.files import flush_folder, is_there
+from hitables.files import flush_folder, is_there, remedy
 from hitables.ir.fields import Family
 from hitables.parse import iptables
 from hitables.rule_lines import lines_of
@@ -459,7 +459,11 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise HitablesError(f"{path}: {error.strerror}") from None
+        raise _trouble(path, error) from None
+
+
+def _trouble(path: Path, error: OSError) -> HitablesError:
+    return HitablesError(f"{path}: {error.strerror}{remedy(error)}")
 
 
 def _write_durably(path: Path, text: str) -> None:
@@ -473,7 +477,7 @@ def _holds_state(folder: Path) -> bool:
     try:
         return is_there(folder / "state")
     except OSError as error:
-        raise HitablesError(f"{folder}: {error.strerror}") from None
+        raise _trouble(folder, error) from None
 
 
 def _generation_files(folder: Path) -> list[tuple[Path, int]]:
@@ -500,7 +504,7 @@ def _lock(folder: Path) -> int:
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise HitablesError(f"{path}: {error.strerror}") from None
+        raise _trouble(path, error) from None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

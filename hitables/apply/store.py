@@ -35,7 +35,7 @@ from typing import Any, Self
 from urllib.parse import quote
 
 from ..errors import FileError, HitablesError, LiveError
-from ..files import flush_folder, is_there, parse_json, read_text, trouble, write_text
+from ..files import flush_folder, is_there, parse_json, read_text, remedy, trouble, write_text
 from ..ir.fields import Family
 from ..ir.packet import Backend
 from . import texts
@@ -176,11 +176,12 @@ class StateDirectory:
                     )
                 lock = _open_lock(folder / "lock", create)
             except OSError as error:
-                reason = error.strerror or error
-                raise FileError(
-                    f"state directory {folder}: {reason}; nothing is changed "
-                    "(--state names another directory)"
-                ) from None
+                told = (
+                    f"state directory {folder}: {error.strerror or error}; nothing is changed{remedy(error)}"
+                )
+                if create and not os.path.isdir(folder):
+                    told += " (--state names another directory)"
+                raise FileError(told) from None
             _take_lock(lock, folder, deadline)
             # If the folder was moved or removed meanwhile, another process may hold the one in its place.
             if _is_file(lock, folder / "lock") or attempt == _OPENED:
@@ -204,7 +205,9 @@ class StateDirectory:
     @property
     def is_there(self) -> bool:
         """Whether the folder has a state; the first apply writes it."""
-        return is_there(self.folder / "state.json")
+        path = self.folder / "state.json"
+        with _system_errors(path):
+            return is_there(path)
 
     def state(self) -> ApplyState:
         if not self.is_there:
@@ -251,7 +254,8 @@ class StateDirectory:
 
     def has_ended(self, number: int) -> bool:
         """Whether record *number* is there and does not wait."""
-        return self.has(number) and not is_there(self._mark(number))
+        with _system_errors(self._mark(number)):
+            return self.has(number) and not is_there(self._mark(number))
 
     def _mark(self, number: int) -> Path:
         return self._folder(number) / "waits"
@@ -352,7 +356,9 @@ class StateDirectory:
 
     def has(self, number: int) -> bool:
         """Whether there is a record *number*."""
-        return is_there(self._folder(number) / "record.json")
+        path = self._folder(number) / "record.json"
+        with _system_errors(path):
+            return is_there(path)
 
     def set_leave(self, number: int, patterns: Sequence[str]) -> None:
         """Give record *number* other patterns of foreign chains."""
@@ -562,7 +568,7 @@ def _system_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise trouble(error.filename or str(path), error) from None
+        raise FileError(f"{trouble(error.filename or str(path), error)}{remedy(error)}") from None
 
 
 def _flush(folder: Path) -> None:

@@ -115,14 +115,32 @@ def test_json_of_another_shape_is_called_damaged(store: StateDirectory, name: st
     assert errors > len(damaged) / 2
 
 
-@pytest.mark.parametrize("command", ["status", "rollback"])
+@pytest.mark.parametrize("command", ["status", "rollback", "confirm", "history", "counters", "source"])
 def test_a_folder_that_may_not_be_entered_is_not_called_missing(command: str) -> None:
     with public_folder() as public:
         closed = public / "closed"
         closed.mkdir(0o700)
         done = powerless("hitables", command, "--state", str(closed / "state"))
         assert (done.returncode, done.stdout) == (2, "")
-        assert re.search(rf"{closed}/state(/state.json)?: Permission denied", done.stderr)
+        assert re.search(rf"{closed}/state(/state.json)?: Permission denied.*; run it as root\n", done.stderr)
+
+
+def test_a_user_who_may_not_open_the_state_is_told_to_be_root() -> None:
+    with public_folder() as public:
+        folder = public / "state"
+        StateDirectory.open(str(folder), create=True).close()
+        for mode in (0o700, 0o755):
+            folder.chmod(mode)
+            for command in ("status", "rollback", "confirm", "history", "persist"):
+                done = powerless("hitables", command, "--state", str(folder))
+                assert done.returncode == 2
+                assert "Permission denied" in done.stderr and "run it as root" in done.stderr
+                assert "--state" not in done.stderr
+        (public / "office.rules").write_text("*filter\nCOMMIT\n")
+        apply = ["apply", str(public / "office.rules"), "--state"]
+        assert powerless("hitables", *apply, str(folder)).stderr.endswith("; run it as root\n")
+        new = [*apply, str(public / "new")]
+        assert "run it as root (--state names another directory)" in powerless("hitables", *new).stderr
 
 
 def test_a_folder_that_is_replaced_while_its_lock_is_awaited_is_opened_anew(tmp_path: Path) -> None:

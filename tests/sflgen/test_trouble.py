@@ -83,9 +83,9 @@ def test_missing_permissions_on_the_state_are_an_error(folder: str, public: Path
     folder = shutil.copytree(folder, str(public / "st"))
     before = files(folder)
     for mode, command, message in [
-        (0o700, ("status",), "Permission denied"),
-        (0o700, ("insert", "INPUT", "1", "-j", "DROP"), "Permission denied"),
-        (0o755, ("insert", "INPUT", "1", "-j", "DROP"), "lock: Permission denied"),
+        (0o700, ("status",), "Permission denied; run it as root"),
+        (0o700, ("insert", "INPUT", "1", "-j", "DROP"), "Permission denied; run it as root"),
+        (0o755, ("insert", "INPUT", "1", "-j", "DROP"), "lock: Permission denied; run it as root"),
     ]:
         os.chmod(folder, mode)
         done = powerless("sflgen", *command, "--state", folder)
