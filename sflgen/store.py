@@ -21,6 +21,7 @@ import contextlib
 import fcntl
 import os
 import re
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,7 +121,8 @@ class Store:
         """The state in *folder*.  HitablesError: it holds none, or is locked; Damaged: it is damaged."""
         if not _holds_state(folder):
             raise HitablesError(
-                f"{folder} holds no state; create one with sflgen init RULES --state {folder}"
+                f"{folder} holds no state; "
+                f"create one with sflgen init RULES --state {shlex.quote(str(folder))}"
             )
         lock = _lock(folder) if to_write else None
         try:

@@ -7,6 +7,7 @@ proof engines answer whether any packet is treated otherwise.
 from __future__ import annotations
 
 import enum
+import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -133,7 +134,8 @@ def compare(
             result.compared.append(compared)
             result.notes += (
                 f"chains of {program} are not those of rule set {part.number}: --repair loads those of the "
-                f"rule set; hitables apply {half.file} --leave {program} leaves them to {program}"
+                f"rule set; hitables apply {shlex.quote(half.file)} --leave {program} leaves them to "
+                f"{program}"
                 for program in compared.programs
             )
             if compared.of_docker:

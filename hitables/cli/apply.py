@@ -5,6 +5,8 @@ They change the network namespace in which they are called, and its state direct
 
 from __future__ import annotations
 
+import os
+import shlex
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -178,7 +180,7 @@ def apply(
     else:
         click.echo(
             f"confirm the rules within {seconds:g} s, best from a new session; else the old ones are loaded "
-            f"again:\n  hitables confirm --state {folder}"
+            f"again:\n  hitables confirm --state {shlex.quote(os.path.abspath(folder))}"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from typing import Any
 
@@ -64,7 +65,8 @@ def _success(result: Any, compiled: Any, output: str) -> str:
     count = f"{counted(len(compiled), 'chain')} compiled"
     proof = "proved equal" if result.proved else "NOT PROVED"
     name = result.before.name
-    loader = f"iptables-restore {output}" if name == "-" else f"hitables apply {name}"
+    restore = f"{result.before.family.tool}-restore"
+    loader = f"{restore} {shlex.quote(output)}" if name == "-" else f"hitables apply {shlex.quote(name)}"
     load = "" if output == "-" else f"; load the rules with: {loader}"
     after = sum(each.after for each in compiled)
     read = f"{means[0]:.1f} read per packet, now {means[1]:.1f}"

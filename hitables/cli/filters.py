@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import click
@@ -179,7 +180,8 @@ def send(words: tuple[str, ...], path: str) -> None:
         for line in lines:
             name = line.split()[:1]
             if name == ["monitor"]:
-                raise HitablesError(f'events are for "hitables filters monitor --socket {path}"')
+                monitor = f"hitables filters monitor --socket {shlex.quote(path)}"
+                raise HitablesError(f"events are for this: {monitor}")
             if name == ["quit"]:
                 break
             answer, reason = client.ask(line.rstrip("\n"))

@@ -5,6 +5,7 @@ They compare nothing, and end with exit status 0, or 2 for an error.
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import click
@@ -217,7 +218,7 @@ def graph(file: str, form: str | None, output: str, tables: tuple[str, ...], fam
     check_outputs({"--output": output}, {"FILE": file})
     ending = output.rpartition(".")[2].lower()
     if form is None and ending in ("png", "pdf", "jpg", "ps", "eps"):
-        graphviz = f"hitables graph {file} | dot -T{ending} -o {output}"
+        graphviz = f"hitables graph {shlex.quote(file)} | dot -T{ending} -o {shlex.quote(output)}"
         raise HitablesError(f"{output}: not a format of graph; let Graphviz draw it: {graphviz}")
     form = form or (ending if ending in ("svg", "graphml") else "dot")
     program = read_program(file, family)

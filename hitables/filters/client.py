@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+import shlex
 import socket
 import time
 from collections import deque
@@ -40,7 +41,8 @@ class Client:
         except OSError as error:
             self._socket.close()
             raise FileError(
-                f"{path}: {error.strerror or error}; hitables filters serve --socket {path} listens there"
+                f"{path}: {error.strerror or error}; "
+                f"hitables filters serve --socket {shlex.quote(str(path))} listens there"
             ) from None
         self._lines: deque[str] = deque()
         self.syntax = Syntax(int(self.status()["family"]))

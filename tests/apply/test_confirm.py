@@ -11,6 +11,7 @@ import random
 import re
 import resource
 import shutil
+import shlex
 import signal
 import socket
 import subprocess
@@ -56,6 +57,19 @@ def guard_of(firewall: Firewall) -> int:
     waiting = json.loads((firewall.state / "state.json").read_text())["waiting"]
     assert waiting is not None
     return int(waiting["guard"])
+
+
+def test_the_command_that_confirms_can_be_pasted_into_another_session(tmp_path: Path) -> None:
+    """It stands in another folder, where a relative path names another state directory."""
+    folder = tmp_path / "it's $HOME"
+    folder.mkdir()
+    with Namespace() as namespace:
+        firewall = Firewall(namespace, folder, Backend.NFT)
+        firewall.state = Path(os.path.relpath(folder / "state"))
+        shown = firewall.hitables("apply", firewall.file(NEW), "--confirm", 600).stdout
+        (command,) = [line for line in shown.splitlines() if line.startswith("  hitables confirm")]
+        assert shlex.split(command) == ["hitables", "confirm", "--state", str(folder / "state")]
+        firewall.hitables("confirm")
 
 
 # Started in the namespace, killed from outside.

@@ -349,6 +349,8 @@ def test_a_graph_has_the_format_of_its_file(small: Path, tmp_path: Path) -> None
         assert (tmp_path / name).read_text().startswith(beginning), name
     refused = run("graph", small, "-o", tmp_path / "a.png", status=2).stderr
     assert "let Graphviz draw it" in refused and not (tmp_path / "a.png").exists()
+    odd = tmp_path / "it's $HOME.png"
+    assert f"-o '{tmp_path}/it'\"'\"'s $HOME.png'\n" in run("graph", small, "-o", odd, status=2).stderr
     run("graph", small, "--format", "dot", "-o", tmp_path / "b.svg")
     assert (tmp_path / "b.svg").read_text().startswith("digraph")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import shlex
 import subprocess
 import sys
 from io import StringIO
@@ -81,6 +82,22 @@ def test_compile_says_in_one_line_what_it_did_and_how_to_load_it(tmp_path: Path)
         r"1 chain compiled: 14 rules as \d+, \d+\.\d read per packet, now \d+\.\d; proved equal; ", last
     )
     assert last.endswith(f"load the rules with: hitables apply {rules}")
+
+
+@pytest.mark.parametrize("piped", [False, True])
+def test_the_command_that_loads_the_rules_can_be_pasted(piped: bool, tmp_path: Path) -> None:
+    folder = tmp_path / "it's $HOME"
+    folder.mkdir()
+    rules, output = folder / "office.rules", folder / "out"
+    compile = [str(Path(sys.executable).with_name("hitables")), "compile", "--family", "6"]
+    words = [*compile, "-" if piped else str(rules), "-o", str(output)]
+    rules.write_text(
+        "*filter\n" + "".join(f"-A INPUT -s 2001:db8::{n} -j DROP\n" for n in range(40)) + "COMMIT\n"
+    )
+    command = ["sh", "-c", f"{shlex.join(words)} < {shlex.quote(str(rules))}"]
+    last = on_a_terminal(command, 80, tmp_path).rstrip().splitlines()[-1]
+    loader = shlex.split(last.partition("load the rules with: ")[2])
+    assert loader == (["ip6tables-restore", str(output)] if piped else ["hitables", "apply", str(rules)])
 
 
 def test_names_of_chains_and_files_are_no_markup(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -71,6 +72,12 @@ def test_an_error_of_a_damaged_state_names_the_intact_parts(
         assert (done.exit_code, done.stdout) == (2, "")
         assert message in done.stderr.replace(f".{generation}", ".1")
     assert files(folder) == before
+
+
+def test_the_command_that_makes_a_state_can_be_pasted(tmp_path: Path) -> None:
+    path = str(tmp_path / "it's $HOME")
+    error = sflgen("status", "--state", path).stderr
+    assert shlex.split(error.partition("create one with ")[2])[-2:] == ["--state", path]
 
 
 @pytest.fixture
