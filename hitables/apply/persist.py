@@ -186,16 +186,26 @@ def _write_starter(request: PersistRequest, folder: Path, access: SshAccess) -> 
         path = request.plugin_folder / boot_unit.PLUGIN
         if not path.parent.is_dir():
             raise HitablesError(f"{path.parent}: no such folder; install netfilter-persistent")
-        write_text(str(path), boot_unit.plugin_text(folder, backends, access, request.iptables_persistent))
-        os.chmod(path, 0o755)
+        text = boot_unit.plugin_text(folder, backends, access, request.iptables_persistent)
+        _write_public(path, text, 0o755)
         return path
     if request.unit_folder is None:
         return None
     path = request.unit_folder / boot_unit.UNIT
-    write_text(str(path), boot_unit.unit_text(boot_unit.start_command(folder, backends, access)))
+    _write_public(path, boot_unit.unit_text(boot_unit.start_command(folder, backends, access)), 0o644)
     if request.unit_folder == boot_unit.UNIT_FOLDER:
         _systemctl("enable")
     return path
+
+
+def _write_public(path: Path, text: str, mode: int) -> None:
+    """Write what root runs: everybody may read it, and nobody else write it, whatever the umask is."""
+    before = os.umask(0o022)
+    try:
+        write_text(str(path), text)
+        os.chmod(path, mode)
+    finally:
+        os.umask(before)
 
 
 def _systemctl(verb: str) -> None:

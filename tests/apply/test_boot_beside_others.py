@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+import stat
+import sys
 from pathlib import Path
 
 import pytest
@@ -44,6 +47,27 @@ def told_by(request: PersistRequest) -> list[str]:
 
 
 STALE = "*filter\n-A INPUT -p tcp -m tcp --dport 23 -j ACCEPT\nCOMMIT\n*mangle\n{}COMMIT\n"
+
+
+@pytest.mark.parametrize("mask", ["000", "077"])
+def test_others_may_read_what_a_boot_starts_and_not_write_it(
+    mask: str, backend: Backend, tmp_path: Path
+) -> None:
+    """Root runs it, and some services have a umask of 0."""
+    plugins = tmp_path / "plugins.d"
+    plugins.mkdir()
+    with Namespace() as namespace:
+        firewall = Firewall(namespace, tmp_path, backend)
+        firewall.apply(firewall.file(rules(Family.IPV4, 3000)))
+        persist = [str(Path(sys.executable).with_name("hitables")), "persist", "--state", str(firewall.state)]
+        for words in (
+            ["--unit-folder", str(tmp_path)],
+            ["--netfilter-persistent", "--plugin-folder", str(plugins)],
+        ):
+            namespace.run(["sh", "-c", f"umask {mask}; {shlex.join([*persist, *words])}"])
+    (plugin,) = plugins.iterdir()
+    assert stat.S_IMODE((tmp_path / "hitables.service").stat().st_mode) == 0o644
+    assert stat.S_IMODE(plugin.stat().st_mode) == 0o755
 
 
 def test_rules_of_iptables_persistent_do_not_stay(backend: Backend, tmp_path: Path) -> None:
