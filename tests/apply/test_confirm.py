@@ -10,8 +10,8 @@ import pty
 import random
 import re
 import resource
-import shutil
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
