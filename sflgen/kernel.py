@@ -3,10 +3,21 @@
 A patch is loaded only if the kernel holds the rule set that the patch was made for, so changes of other
 programs are never overwritten.  The output of iptables-save is not trusted: it is compared with the
 kernel's own rules (hitables.kernel.checked_save).  A patch is loaded as a whole or not at all.
+
+A patch addresses rules by their numbers, so a rule that another program inserts between the comparison and
+the load would be hit in place of another.  What keeps that from happening:
+
+    legacy  the stamp of the comparison (stamps.py) is read again under the lock of the tools, which is held
+            until the patch is loaded; before iptables 1.8.8 the tool cannot be run under it, and the rules
+            are counted afterwards
+    nft     the stamp is read again when the tool has read the patch, just before its COMMIT; the patch also
+            lists the rules that it deletes, and if there was a commit of another program, rules of others
+            that were hit are put back (put_back.py)
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import replace
@@ -21,13 +32,16 @@ from hitables.ir.packet import Backend
 from hitables.ir.program import Chain, Program, Table
 from hitables.ir.rule import Rule
 from hitables.kernel.checked_save import KernelReader, also_present
-from hitables.kernel.legacy_lock import legacy_lock
+from hitables.kernel.contents_legacy import entries_of
+from hitables.kernel.legacy_lock import can_be_held_for, legacy_lock, under_lock
+from hitables.kernel.legacy_lock import handles as lock_handles
 from hitables.kernel.load_save import load as load_into
 from hitables.kernel.load_save import save as save_from
 from hitables.kernel.namespace import Namespace, run
+from hitables.kernel.retries import retries
 from hitables.parse import iptables
 from hitables.parse.lines import quote
-from hitables.rule_lines import with_ends
+from hitables.rule_lines import lines_of, with_ends
 
 from .chain_names import GeneratedNames
 from .counters import carried_text, counted_text, deletes_copies
@@ -38,18 +52,24 @@ from .layout import ChainId
 from .least_edits import sync
 from .planner import Plan
 from .policy_counters import with_policy_counters
-from .restore import Restore, Silent, once
+from .restore import Outdated, Restore, Silent, once
 from .settings import Settings
+from .stamps import Stamp, Stamps
 from .state import State
 from .store import Store
 
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')  # as comments are printed
 _NO_COUNT = re.compile(r" -c 0 0(?!\S)")
+_TABLE = re.compile(r"^\*(.+)", re.MULTILINE)
+_BY_NUMBER = re.compile(
+    r'(?:\[\d+:\d+\] )?-[DR] ((?:[^\s"]|"(?:[^"\\]|\\.)*")+) (\d+)(?!\S)'
+)  # chain, number
 
 # For more chains iptables-save reads counters faster than the tool that stays.
 FEW_CHAINS = 64
 
 
+FASTER = "other programs change the rules of the kernel faster than they can be read"
 NOT_HELD = "the kernel does not hold the rule set of the state"
 REPAIRS = (
     "sflgen repair --take makes the change in the rule list, and sflgen repair --undo takes it back "
@@ -66,6 +86,7 @@ class Kernel:
 
     stays    one iptables-restore process is kept, if possible, until `close`
     doubt    the states before and after a patch that failed and may nevertheless be loaded
+    held     a rule set that the kernel was seen to hold, and the stamp that it had then
     skipped  foreign chains whose rules the last `contents` could not read
     """
 
@@ -75,8 +96,11 @@ class Kernel:
         self.doubt: tuple[State, State] | None = None
         self.tool = family.tool + {"any": "", "legacy": "-legacy", "nft": "-nft"}[settings.backend]
         self.reader = KernelReader(family, self.tool, settings.is_foreign)
+        self.held: tuple[Program, Stamp] | None = None
         self.skipped: tuple[ChainId, ...] = ()
+        self._stamps = Stamps(family)
         self._restore: Restore | None = None
+        self._repeats = True  # comments, as `Restore` needs it
 
     @cached_property
     def resets_policies(self) -> bool:
@@ -153,6 +177,24 @@ class Kernel:
 
     # Comparing.
 
+    def stamp(self) -> Stamp | None:
+        """What is equal later if the rules have not changed; None if the kernel does not report it."""
+        return self._stamps.read(self.reader.backend)
+
+    def holds(self, program: Program) -> bool:
+        """Whether the kernel was seen to hold *program*, and has not changed since."""
+        return self.held is not None and self.held[0] is program and self.held[1] == self.stamp()
+
+    def hold(self, program: Program, stamp: Stamp | None) -> None:
+        """Remember that the kernel has *program* at *stamp*."""
+        self.held = None if stamp is None else (program, stamp)
+
+    def ensure(self, state: State) -> None:
+        """`check`, but the kernel's rules are read only if they may have changed since it was seen to hold
+        them."""
+        if not self.holds(state.loaded):
+            self.check(state)
+
     def check(self, state: State, not_held: str = NOT_HELD, advice: str = REPAIRS) -> None:
         """Drift, with the words *not_held* and *advice*, unless the kernel holds what *state* has loaded."""
         differences = self.differences(state)
@@ -161,11 +203,18 @@ class Kernel:
 
     def differences(self, state: State) -> list[str]:
         """The differences between the kernel and *state*; none if they agree."""
-        contents = self.contents()
-        differences = list(_differences(state, state.loaded, contents))
+        self.held, stamp = None, self.stamp()
+        by_table = self.compared(state, self.contents())
+        if not by_table:
+            self.hold(state.loaded, stamp)
+        return [each for differences in by_table.values() for each in differences]
+
+    def compared(self, state: State, contents: Program) -> dict[str, list[str]]:
+        """The differences between *contents* of the kernel and *state*, by table that has some."""
+        differences = _by_table(state, state.loaded, contents)
         if differences and self.settings.backend != "any":
             # The kernel may spell a rule otherwise than the program that inserted it.
-            differences = list(_differences(state, self.as_stored(state.loaded), contents))
+            differences = _by_table(state, self.as_stored(state.loaded), contents)
         return differences
 
     def as_stored(self, program: Program) -> Program:
@@ -180,17 +229,45 @@ class Kernel:
 
     # Loading.
 
-    def load(self, patch: str, store: Store) -> None:
+    @property
+    def is_alone(self) -> bool:
+        """Whether a lock keeps other programs from changing rules between the last look and the load."""
+        return self.resets_policies and can_be_held_for(f"{self.tool}-restore")
+
+    def load(self, patch: str, store: Store, since: Stamp | None) -> tuple[Stamp | None, list[str]]:
         """Load a patch; LiveError with the tool's message if it is refused.
+
+        Outdated, and nothing is loaded, if the kernel's stamp is not *since* any more, where this is known.
+        Returns the stamp behind the patch, and the rules that it has deleted or replaced as the tool prints
+        them, if it prints them.
 
         The tool holds the lock of *store* too, so if this process is killed, no other one reads the
         kernel before the tool is done.
         """
         if not patch:
-            return
+            return self.stamp(), []
+        with legacy_lock(self.is_alone):
+            if self.resets_policies:
+                self._check_stamp(since)
+                with legacy_lock():
+                    patch = with_policy_counters(patch, self.family)
+            printed = self._load(patch, store, since)
+            return self.stamp(), printed
+
+    def was_alone(
+        self, since: Stamp | None, stamp: Stamp | None, patch: str, before: Program, after: Program
+    ) -> bool:
+        """Whether *patch*, from *before* to *after*, is all that has changed the rules from one stamp to the
+        other."""
         if self.resets_policies:
-            with legacy_lock():
-                patch = with_policy_counters(patch, self.family)
+            return self.is_alone or _rules(stamp) == _rules(since) + _entries(after) - _entries(before)
+        return isinstance(since, int) and stamp == since + len(_TABLE.findall(patch))
+
+    def _check_stamp(self, since: Stamp | None) -> None:
+        if since is not None and self.stamp() != since:
+            raise Outdated("the rules of the kernel have changed")
+
+    def _load(self, patch: str, store: Store, since: Stamp | None) -> list[str]:
         errors: list[HitablesError] = []
 
         def flush() -> None:
@@ -201,38 +278,55 @@ class Kernel:
 
         command = [f"{self.tool}-restore", "--noflush", "--counters"]
         command += ["-w"] if self.settings.backend == "legacy" else []
-        refusal = self._run_restore(command, patch, flush, store.handles())
-        if refusal is not None:
-            raise LiveError(f"{' '.join(command)}: {refusal}")
+        handles = (*store.handles(), *lock_handles())
+        output, is_done = self._run_restore(command, patch, flush, handles, since)
+        if not is_done:
+            raise LiveError(f"{' '.join(command)}: {output}")
         if errors:
             raise LiveError(str(errors[0]))
+        return [line for line in lines_of(output) if line.startswith("-A ")]
 
     def _run_restore(
-        self, command: Sequence[str], patch: str, meanwhile: Callable[[], None], handles: Sequence[int]
-    ) -> str | None:
-        """Run the tool; the reason if it refuses *patch*."""
-        if self.stays:
-            self._restore = self._restore or Restore(command, handles)
+        self,
+        command: Sequence[str],
+        patch: str,
+        meanwhile: Callable[[], None],
+        handles: Sequence[int],
+        since: Stamp | None,
+    ) -> tuple[str, bool]:
+        """Run the tool: its output and True, or the reason why it refuses *patch* and False."""
+        # Under the lock no rule can be hit that should not be.
+        text, added = (patch, []) if self.is_alone else with_lists(patch)
+        if not self.resets_policies and self._repeats:
+            tool = self._restore = self._restore or Restore(command, handles)
             try:
-                return self._restore.load(patch, meanwhile)
+                return tool.load(text, meanwhile, lambda: since is None or self.stamp() == since, added)
             except Silent:
-                self.stays = False
-        return once(command, patch, meanwhile, handles)
+                self.stays = self._repeats = False
+            finally:
+                if not self.stays:
+                    tool.close()
+        if not self.resets_policies:
+            self._check_stamp(since)
+        with under_lock() as environment:
+            return once(command, text, meanwhile, handles, environment, added)
 
     def close(self) -> None:
         """Wait until the tool that stays has exited."""
         if self._restore:
             self._restore.close()
+        self._stamps.close()
 
     # Undoing.
 
-    def roll_back(self, before: State, after: State, store: Store, counted: Program) -> None:
-        """Bring the kernel back to *before* if only some tables of a patch were loaded.
+    def roll_back(self, before: State, after: State, store: Store, counted: Program) -> list[str]:
+        """Bring the tables back to *before* that hold *after*: of a patch, only some were loaded.
+
+        A table is loaded as a whole, so one that holds neither was changed by other programs: it stays as it
+        is, and its differences are returned.
 
         *counted*: the counters of the rules that the kernel had.
         """
-        if not self.differences(before):
-            return
         own = {
             chain.name
             for state in (before, after)
@@ -240,20 +334,62 @@ class Kernel:
             for chain in table.chains
             if not before.settings.is_foreign(chain.name)
         }
-        tables = {table.name for table in before.loaded}
-        contents = self.contents()
-        contents = replace(contents, tables=tuple(table for table in contents if table.name in tables))
-        edits = sync(contents, before.loaded, keep=lambda name: name not in own)
-        self.load(text_of(edits, _counts_of(edits, counted)), store)
+        for _ in retries():
+            stamp, contents = self.stamp(), self.contents()
+            by_before = self.compared(before, contents)
+            names = by_before.keys() & {table.name for table in before.loaded}
+            loaded = {name for name in names if self._has_table(after, contents, name)}
+            self.held = None
+            if not by_before:
+                self.hold(before.loaded, stamp)
+            if loaded:
+                edits = sync(
+                    _only(contents, loaded), _only(before.loaded, loaded), keep=lambda name: name not in own
+                )
+                try:
+                    self.load(text_of(edits, _counts_of(edits, counted)), store, stamp)
+                except Outdated:
+                    continue
+            return [each for name, found in by_before.items() if name not in loaded for each in found]
+        raise LiveError(FASTER)
+
+    def _has_table(self, state: State, contents: Program, table: str) -> bool:
+        """Whether *table* of *contents* is that of *state*, which the kernel may refuse."""
+        state = replace(state, loaded=_only(state.loaded, {table}))
+        with contextlib.suppress(LiveError):  # refused: the kernel cannot have it
+            return not self.compared(state, _only(contents, {table}))
+        return False
 
     def resolve(self, store: Store) -> None:
         """If it is in doubt whether a patch was loaded, find out, and undo it if it was."""
         if self.doubt is None:
             return
         before, after = self.doubt
-        if self.differences(before) and not self.differences(after):
-            self.load(text_of(sync(after.loaded, before.loaded)), store)
+        if self.differences(before) and not self.differences(after) and self.held is not None:
+            with contextlib.suppress(Outdated):  # the next comparison finds the change, and tells of it
+                self.load(text_of(sync(after.loaded, before.loaded)), store, self.held[1])
         self.doubt = None
+
+
+def _only(program: Program, tables: Set[str]) -> Program:
+    return replace(program, tables=tuple(table for table in program if table.name in tables))
+
+
+def with_lists(patch: str) -> tuple[str, list[int]]:
+    """*patch* with a command before each line that deletes or replaces a rule, which prints the rule; and the
+    numbers of these lines, from 1.
+
+    The tool executes all commands of a table on the rules as it has read them once.
+    """
+    lines: list[str] = []
+    added: list[int] = []
+    for line in with_ends(patch):
+        found = _BY_NUMBER.match(line)
+        if found is not None:
+            lines.append(f"-v -S {found[1]} {found[2]}\n")
+            added.append(len(lines))
+        lines.append(line)
+    return "".join(lines), added
 
 
 def _counts_of(edits: Sequence[Edit], counted: Program) -> dict[int, Count]:
@@ -329,47 +465,93 @@ def finish_commit(store: Store, kernel: Kernel) -> None:
 
 
 def load_all(kernel: Kernel, store: Store, before: State, after: State, patch: str) -> None:
-    """Load *patch* from *before*, which the kernel holds, to *after*: all of it, or nothing and LiveError."""
+    """Load *patch* from *before* to *after*: all of it, or nothing and LiveError.
+
+    Drift if the kernel does not hold *before*.
+    """
     known = {table.name for table in before.loaded}
     new = [empty_table(table.name) for table in after.loaded if table.name not in known]
     if new:  # the kernel may have rules in these tables, which the state did not include
         before = replace(before, loaded=replace(before.loaded, tables=(*before.loaded.tables, *new)))
-        kernel.check(before)
+    if not patch:
+        kernel.ensure(before)
+        kernel.hold(after.loaded, kernel.held[1] if kernel.held is not None else None)
+        return
+    for _ in retries():
+        if kernel.held is None or kernel.held[0] is not before.loaded:
+            kernel.check(before)
+        try:
+            _load_once(kernel, store, before, after, patch)
+        except Outdated:
+            continue
+        return
+    raise LiveError(f"{FASTER}; nothing is changed")
+
+
+def _load_once(kernel: Kernel, store: Store, before: State, after: State, patch: str) -> None:
+    """`load_all` for a kernel that was seen to hold *before*; Outdated if it may have changed since."""
     # iptables-restore commits table by table: of two, the second may be refused.
-    loaded_first = re.findall(r"^\*(.+)", patch, re.MULTILINE)[:-1]
+    tables = _TABLE.findall(patch)
     chains = {
         (table.name, chain.name)
         for table in before.loaded
-        if table.name in loaded_first
+        if table.name in tables[:-1]
         for chain in table.chains
     }
     counted = kernel.counters(chains) if chains else kernel.parse([])
+    since, kernel.held = kernel.held[1] if kernel.held is not None else None, None
     try:
-        kernel.load(patch, store)
+        stamp, printed = kernel.load(patch, store, since)
+    except Outdated:
+        raise
     except LiveError as error:
         kernel.doubt = before, after
         try:
-            kernel.roll_back(before, after, store, counted)
+            others = kernel.roll_back(before, after, store, counted)
         except LiveError as other:
             raise LiveError(f"it is unknown whether the kernel has the patch\n{error}\n{other}") from None
         kernel.doubt = None
+        if others:
+            told = (
+                "the kernel refuses the patch, and other programs have changed rules; nothing is overwritten"
+            )
+            raise Drift("\n".join([told, str(error), *listed(others), REPAIRS])) from None
         raise LiveError(f"the kernel refuses the patch; nothing is changed\n{error}") from None
+    if kernel.was_alone(since, stamp, patch, before.loaded, after.loaded):
+        kernel.hold(after.loaded, stamp)
+    elif kernel.differences(after):
+        from .put_back import put_back
+
+        put_back(kernel, store, before, after, patch, printed)
+
+
+def _rules(stamp: Stamp | None) -> int:
+    """The number of entries in the tables of a legacy kernel."""
+    return sum(entries_of(image) for image in stamp.values()) if isinstance(stamp, dict) else -1
+
+
+def _entries(program: Program) -> int:
+    """The entries of *program* in legacy tables, but for policies: a user chain has two besides its rules."""
+    return sum(len(chain.rules) + 2 * (chain.policy is None) for table in program for chain in table.chains)
 
 
 # Differences.
 
 
-def _differences(state: State, wanted: Program, contents: Program) -> Iterator[str]:
-    settings = state.settings
+def _by_table(state: State, wanted: Program, contents: Program) -> dict[str, list[str]]:
+    settings, found = state.settings, dict[str, list[str]]()
     for table in wanted:
         present = next((each for each in contents if each.name == table.name), empty_table(table.name))
-        yield from _table_differences(table, present, settings)
+        found[table.name] = list(_table_differences(table, present, settings))
+    names = GeneratedNames(settings.prefix)
     for present in contents:
-        names = GeneratedNames(settings.prefix)
         for chain in present.chains:
             is_known = any(table.name == present.name and chain.name in table for table in wanted)
             if names.is_generated(chain.name) and not is_known:
-                yield f"table {present.name}: chain {chain.name} has a generated name and is not in the state"
+                found.setdefault(present.name, []).append(
+                    f"table {present.name}: chain {chain.name} has a generated name and is not in the state"
+                )
+    return {name: differences for name, differences in found.items() if differences}
 
 
 def _table_differences(wanted: Table, present: Table, settings: Settings) -> Iterator[str]:

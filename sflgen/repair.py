@@ -66,8 +66,11 @@ def find(kernel: Kernel, state: State) -> Foreign:
     """Compare the kernel with *state*."""
     differences = kernel.differences(state)
     tables = {table.name for table in state.loaded}
+    stamp = kernel.stamp()
     contents = kernel.contents()
     contents = replace(contents, tables=tuple(table for table in contents if table.name in tables))
+    if differences:
+        kernel.hold(contents, stamp)
     known = state.loaded
     if differences and kernel.settings.backend != "any":
         known = kernel.as_stored(known)  # spelt as the kernel spells its rules

@@ -5,6 +5,9 @@ each `COMMIT` that it reads, and with `--verbose` prints comments again, so a co
 printed when the kernel has all of the patch.  If the kernel refuses a patch, the tool exits with its
 message, and a new one is started for the next patch.  If this process is killed, the tool commits every
 complete transaction that it has read, and exits.
+
+The tool resolves the numbers of rules when it reads `COMMIT`.  So that word is held back until the tool has
+read the rest of the table, and the caller has looked at the kernel once more.
 """
 
 from __future__ import annotations
@@ -17,22 +20,30 @@ import selectors
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
 
 from hitables.errors import LiveError
 
 # Seconds after which a tool that has not printed a comment again is taken for one that prints none.
 PATIENCE = 5.0
 
+_COMMIT = "\nCOMMIT\n"
 _LINE = re.compile(r"\bline:? \d+")
 
 
 def once(
-    command: Sequence[str], patch: str, meanwhile: Callable[[], None], handles: Sequence[int]
-) -> str | None:
+    command: Sequence[str],
+    patch: str,
+    meanwhile: Callable[[], None],
+    handles: Sequence[int],
+    environment: Mapping[str, str] | None = None,
+    added: Sequence[int] = (),
+) -> tuple[str, bool]:
     """Load a patch with a process of its own, and call *meanwhile* while it runs.
 
-    Returns the reason of a refusal, or None.  The process inherits the open files *handles*.
+    Returns the output and True, or the reason of a refusal, in which the lines *added* of the patch, from 1,
+    do not count, and False.  The process inherits the open files *handles*.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -50,19 +61,40 @@ def once(
                 stderr=subprocess.STDOUT,
                 pass_fds=handles,
                 start_new_session=True,
+                env={**os.environ, **(environment or {})},
             )
         except OSError as error:
             raise _start_error(command, error) from error
         with tool:
             meanwhile()
             output = tool.communicate()[0].decode("utf-8", "replace").strip()
-    return f"exit status {tool.returncode}: {output or 'no message'}" if tool.returncode else None
+    if not tool.returncode:
+        return output, True
+    message = _message(output, 0, added)
+    return f"exit status {tool.returncode}: {message or 'no message'}", False
+
+
+def _message(output: str, before: int, added: Sequence[int]) -> str:
+    """The complaint in *output*, without the rules that lines *added* have listed."""
+    lines = [line for line in output.strip().splitlines() if not (added and line.startswith("-A "))]
+    return _LINE.sub(lambda phrase: _renumbered(phrase.group(), before, added), "\n".join(lines))
+
+
+def _renumbered(phrase: str, before: int, added: Sequence[int]) -> str:
+    """`line 325` of a text as a line of its patch: behind *before* lines, and without those *added*."""
+    words, _, digits = phrase.rpartition(" ")
+    number = int(digits) - before
+    return f"{words} {number - bisect_right(added, number)}" if number > 0 else phrase
 
 
 def _start_error(command: Sequence[str], error: OSError) -> LiveError:
     if isinstance(error, FileNotFoundError):
         return LiveError(f"{command[0]}: no such command; install it, or put it on the PATH")
     return LiveError(f"{command[0]}: {error.strerror}")
+
+
+class Outdated(LiveError):
+    """The kernel's rules may have changed since the patch was made; nothing of it is loaded."""
 
 
 class Silent(LiveError):
@@ -77,12 +109,40 @@ class Restore:
         self._tool: subprocess.Popen[bytes] | None = None
         self._number = itertools.count()
         self._lines = 0  # that this process has read
+        self._added: Sequence[int] = ()  # the numbers of lines that the text has and the patch has not
         self._unread = b""  # output behind the last comment
 
-    def load(self, patch: str, meanwhile: Callable[[], None]) -> str | None:
-        """Load a patch, as `once` does."""
-        output, is_done = self.run(patch, meanwhile)
-        return None if is_done else output
+    def load(
+        self,
+        patch: str,
+        meanwhile: Callable[[], None],
+        may: Callable[[], bool] = lambda: True,
+        added: Sequence[int] = (),
+    ) -> tuple[str, bool]:
+        """Load a patch, as `once` does.
+
+        Outdated, and nothing is loaded, unless *may* agrees when the tool has read the first table.
+        """
+        head, commit, rest = patch.partition(_COMMIT)
+        if not commit:
+            return self.run(patch, meanwhile)
+        lines = head.count("\n") + 1
+        try:
+            self._added = [each for each in added if each <= lines]
+            output, is_done = self.run(head + "\n")
+            if not is_done:
+                return output, False
+            if not may():
+                self._end()  # without COMMIT the tool loads nothing
+                raise Outdated("the rules of the kernel have changed")
+            self._lines -= lines + 1
+            # The comment behind the first table is a line, too.
+            self._added = sorted([lines + 1, *(each + (each > lines) for each in added)])
+            more, is_done = self.run(commit[1:] + rest, meanwhile)
+            self._lines += lines + 1
+            return (output + more if is_done else more), is_done
+        finally:
+            self._added = ()
 
     def run(self, text: str, meanwhile: Callable[[], None] = lambda: None) -> tuple[str, bool]:
         """The output of the tool for *text*, and whether it has executed all of it."""
@@ -93,7 +153,7 @@ class Restore:
         meanwhile()
         output, is_done = self._read_until(mark, None)
         if not is_done:
-            message = _LINE.sub(lambda phrase: self._line_of_patch(phrase.group()), output.strip())
+            message = _message(output, self._lines, self._added)
             return f"exit status {self._end()}: {message or 'no message'}", False
         self._lines += data.count(b"\n") + 1
         return output, True
@@ -169,11 +229,6 @@ class Restore:
             self._unread += data
         output, _, self._unread = self._unread.partition(mark)
         return output.decode("utf-8", "surrogateescape"), True
-
-    def _line_of_patch(self, phrase: str) -> str:
-        """`line 325` of the tool's whole input as a line of the last patch."""
-        words, _, number = phrase.rpartition(" ")
-        return f"{words} {int(number) - self._lines}" if int(number) > self._lines else phrase
 
     def _end(self) -> int:
         """Close the tool's input and wait for it; its exit status."""

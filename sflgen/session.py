@@ -33,7 +33,6 @@ from .commands import CommandReader
 from .edits import Edit, Op
 from .fold_scheduler import FoldScheduler
 from .kernel import Drift, Kernel, loader
-from .kernel_watch import KernelWatch
 from .planner import Plan, costs_a_fold, fold_unproved, merged, plan_unproved
 from .proof import planner, prove_plan
 from .repair import check, shown
@@ -76,11 +75,9 @@ class Session:
         kernel: Kernel | None,
         proving: bool = True,
         report: Callable[[str], None] = lambda message: None,
-        generation: int | None = None,
     ) -> None:
-        """*report* gets messages that answer no client.  *generation*: see KernelWatch."""
+        """*report* gets messages that answer no client."""
         self.store, self.kernel, self.proving, self.report = store, kernel, proving, report
-        self.watch = None if kernel is None else KernelWatch(kernel, generation)
         self.batches: dict[object, list[str]] = {}  # begun and not committed, by client
         self.waiting: deque[_Request] = deque()
         self.loading: tuple[list[_Request], Future[None]] | None = None
@@ -102,8 +99,6 @@ class Session:
         self.folds.cancel()
         if self.kernel is not None:
             self.kernel.close()
-        if self.watch is not None:
-            self.watch.close()
         self.events.close()
         os.close(self.wake_reader)
         os.close(self.wake_writer)
@@ -366,24 +361,24 @@ class Session:
 
     def take_foreign_jumps(self) -> list[Edit] | None:
         """Take what other programs have changed if it is jumps to foreign chains: the edits; None if not."""
-        assert self.kernel is not None and self.watch is not None, "only a kernel can differ from the state"
+        assert self.kernel is not None, "only a kernel can differ from the state"
         try:
             taken = check(self.kernel, self.store)
         except HitablesError:
             return None
-        self.watch.expected = None  # the kernel is read once more
         for each in shown(taken):
             self.report(f"taken from the kernel: {each}")
         return taken
 
     def commit(self, plan: Plan) -> None:
         """Commit a plan, and load it into the kernel."""
-        if self.kernel is None or self.watch is None:
+        if self.kernel is None:
             self.store.commit(plan)
         else:
-            self.watch.check(self.store)
+            self.kernel.resolve(self.store)
+            if not self.kernel.resets_policies:  # there the look under the lock is enough
+                self.kernel.ensure(self.store.state)  # the tool that stays lists counters of known chains
             self.store.commit(plan, loader(self.kernel, self.store, plan))
-            self.watch.committed(plan)
 
 
 def _tree_size(state: State) -> int:

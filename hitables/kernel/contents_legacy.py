@@ -35,6 +35,7 @@ class _Layout:
     level   of the socket option
     packet  the size of the tests of addresses, interfaces and protocol, which are first
     target  the offset of the pair (offset of the target, size of the rule)
+    counts  the offset of the counters, of 16 bytes
     rule    the offset of the first match
     """
 
@@ -42,13 +43,16 @@ class _Layout:
     level: int
     packet: int
     target: int
+    counts: int
     rule: int
     names: Path
 
 
 _LAYOUTS = {
-    Family.IPV4: _Layout(Family.IPV4, socket.IPPROTO_IP, 84, 88, 112, Path("/proc/net/ip_tables_names")),
-    Family.IPV6: _Layout(Family.IPV6, socket.IPPROTO_IPV6, 136, 140, 168, Path("/proc/net/ip6_tables_names")),
+    Family.IPV4: _Layout(Family.IPV4, socket.IPPROTO_IP, 84, 88, 96, 112, Path("/proc/net/ip_tables_names")),
+    Family.IPV6: _Layout(
+        Family.IPV6, socket.IPPROTO_IPV6, 136, 140, 152, 168, Path("/proc/net/ip6_tables_names")
+    ),
 }
 
 
@@ -70,6 +74,30 @@ def read_contents(family: Family) -> Contents:
     for table in names:
         chains.update(_chains(table, family))
     return Contents(names, chains)
+
+
+def images(family: Family) -> dict[str, bytes]:
+    """The bytes of each existing table without counters: equal if no rule or policy has changed.
+
+    They are read and compared in a fraction of the time of `read_contents`.
+    """
+    layout = _LAYOUTS[family]
+    return {table: _image(*_entries(table, family, layout), layout) for table in table_names(family)}
+
+
+def entries_of(image: bytes) -> int:
+    """The number of entries in one of `images`: rules, policies, and two for each user chain."""
+    return int(_INFO.unpack_from(image)[-2])
+
+
+def _image(info: bytes, entries: bytes, layout: _Layout) -> bytes:
+    image = bytearray(entries)
+    at, end, size_at, counts = 0, len(image), layout.target + 2, layout.counts
+    none = bytes(16)
+    while at < end:
+        image[at + counts : at + counts + 16] = none
+        at += image[at + size_at] | image[at + size_at + 1] << 8
+    return info + image
 
 
 def tables_present(family: Family) -> list[tuple[str, bool]]:

@@ -31,7 +31,7 @@ SILENT = 2.0  # seconds after which a command tells what it waits for
 _PAUSE = 0.005
 _PATH = "/run/xtables.lock"  # where the tools look, unless $XTABLES_LOCKFILE names another file
 _VARIABLE = "XTABLES_LOCKFILE"
-_held = threading.local()  # .value: whether this thread holds the lock
+_held = threading.local()  # .lock: the open file of the lock that this thread holds; -1: none
 
 
 @contextlib.contextmanager
@@ -61,10 +61,10 @@ def legacy_lock(is_needed: bool = True, patience: float = PATIENCE) -> Iterator[
                     f"{path}: another program holds this lock of iptables-legacy; try again later"
                 )
             time.sleep(_PAUSE)
-        _held.value = True
+        _held.lock = lock
         yield
     finally:
-        _held.value = False
+        _held.lock = -1
         os.close(lock)
 
 
@@ -76,7 +76,13 @@ def _tell_of_wait(path: str) -> None:
 
 def is_held() -> bool:
     """Whether this thread holds the lock."""
-    return getattr(_held, "value", False)
+    return bool(handles())
+
+
+def handles() -> tuple[int, ...]:
+    """The open file of the lock, if this thread holds it: a process that inherits it holds the lock, too."""
+    lock = getattr(_held, "lock", -1)
+    return () if lock < 0 else (lock,)
 
 
 @contextlib.contextmanager

@@ -59,7 +59,6 @@ def stream(folder: str, live: bool, path: str | None, proving: bool) -> None:
     from hitables.files import write_text
 
     from ..kernel import Kernel, finish_commit
-    from ..kernel_watch import generation
     from ..repair import check, shown
     from ..server import over_lines, over_socket
     from ..session import Session
@@ -67,10 +66,8 @@ def stream(folder: str, live: bool, path: str | None, proving: bool) -> None:
 
     with Store.open(Path(folder)) as store:
         kernel = Kernel(store.state.master.family, store.state.settings, stays=True) if live else None
-        count = None
         if kernel is not None:
             warn(kernel)
-            count = generation()  # so that changes from here on are noticed before the first update
             finish_commit(store, kernel)
             for each in shown(check(kernel, store)):
                 click.echo(f"taken from the kernel: {each}", err=True)
@@ -80,7 +77,7 @@ def stream(folder: str, live: bool, path: str | None, proving: bool) -> None:
         gc.set_threshold(200_000, 20, 100)
         gc.enable()
         sys.setswitchinterval(SWITCH_INTERVAL)
-        session = Session(store, kernel, proving, lambda message: click.echo(message, err=True), count)
+        session = Session(store, kernel, proving, lambda message: click.echo(message, err=True))
         try:
             with interrupts.terminated():
                 if path is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support import command_clients
@@ -21,6 +22,7 @@ from sflgen.kernel import Kernel
 from sflgen.proof import planner, verify
 from sflgen.repair import find, take, undo, updates_of
 from sflgen.settings import Strategy
+from sflgen.stamps import Stamp
 from sflgen.store import Store
 
 pytestmark = pytest.mark.needs_kernel
@@ -339,14 +341,13 @@ def repair_refused_half_way(folder: str, takes: bool) -> str:
     patches: list[str] = []
     load_whole = Kernel.load
 
-    def load_first_table(kernel: Kernel, patch: str, store: Store) -> None:
+    def load_first_table(kernel: Kernel, patch: str, store: Store, since: Stamp | None) -> Any:
         patches.append(patch)
         if len(patches) > 1:
-            load_whole(kernel, patch, store)
-            return
+            return load_whole(kernel, patch, store, since)
         first, second = patch.split("COMMIT\n", 1)
         assert second
-        load_whole(kernel, f"{first}COMMIT\n", store)
+        load_whole(kernel, f"{first}COMMIT\n", store, since)
         raise LiveError("line 9 failed")
 
     Kernel.load = load_first_table  # type: ignore[method-assign]

@@ -27,32 +27,38 @@ from hitables.verify.question import Equal
 from sflgen.background import BackgroundFold, unreachable_pieces
 from sflgen.edits import rule_key
 from sflgen.kernel import Kernel, loader
-from sflgen.kernel_watch import CommitCount, generation
 from sflgen.planner import Plan, start_unproved
 from sflgen.proof import verify
 from sflgen.restore import Restore, Silent, once
 from sflgen.session import Session
 from sflgen.settings import Settings
+from sflgen.stamps import CommitCount
 from sflgen.store import Store
 
 pytestmark = pytest.mark.needs_kernel
 COMMAND = ("iptables-nft-restore", "--noflush", "--counters")
 
 
+def load_with(tool: Restore, patch: str) -> str | None:
+    """The reason of a refusal."""
+    output, is_done = tool.load(patch, lambda: None)
+    return None if is_done else output
+
+
 def with_tool() -> list[object]:
     """The results of the tool that stays for patches that the kernel takes, refuses, takes; and after a kill."""
     tool = Restore(COMMAND, ())
-    answers: list[object] = [tool.load("*filter\n-A INPUT -s 10.0.0.1 -j DROP\nCOMMIT\n", lambda: None)]
+    answers: list[object] = [load_with(tool, "*filter\n-A INPUT -s 10.0.0.1 -j DROP\nCOMMIT\n")]
     pid = tool._tool.pid if tool._tool else 0
-    answers.append(tool.load("*filter\n-A INPUT -s 10.0.0.2 -j DROP\nCOMMIT\n", lambda: None))
+    answers.append(load_with(tool, "*filter\n-A INPUT -s 10.0.0.2 -j DROP\nCOMMIT\n"))
     answers.append(bool(tool._tool) and tool._tool.pid == pid)
     refused = "*filter\n-A INPUT -s 10.0.0.9 -j DROP\n-A INPUT -j NOWHERE\nCOMMIT\n"
-    answers.append((tool.load(refused, lambda: None), once(COMMAND, refused, lambda: None, ())))
-    answers.append(tool.load("*filter\n-A INPUT -s 10.0.0.3 -j DROP\nCOMMIT\n", lambda: None))
+    answers.append((load_with(tool, refused), once(COMMAND, refused, lambda: None, ())[0]))
+    answers.append(load_with(tool, "*filter\n-A INPUT -s 10.0.0.3 -j DROP\nCOMMIT\n"))
     if tool._tool:
         os.kill(tool._tool.pid, signal.SIGKILL)
         tool._tool.wait()
-    answers.append(tool.load("*filter\n-A INPUT -s 10.0.0.4 -j DROP\nCOMMIT\n", lambda: None))
+    answers.append(load_with(tool, "*filter\n-A INPUT -s 10.0.0.4 -j DROP\nCOMMIT\n"))
     answers.append(tool.run("*filter\n-v -S INPUT\nCOMMIT\n"))
     tool.close()
     return answers
@@ -194,10 +200,9 @@ def changed_after_the_comparison(folder: str) -> str:
     load(write(state.loaded), Family.IPV4, Backend.NFT, Here())  # type: ignore[arg-type]
     with Store.create(Path(folder), state) as store:
         kernel = Kernel(state.master.family, state.settings, stays=True)
-        seen = generation()
         kernel.check(store.state)
         run(["iptables-nft", "-A", "INPUT", "-j", "ACCEPT"])
-        session = Session(store, kernel, generation=seen)
+        session = Session(store, kernel)
         answers = session.answer("-I INPUT 1 -s 192.0.2.7 -j DROP")
         session.close()
     return answers
@@ -316,8 +321,7 @@ def beside_jails(folder: str, backend: str, delta: int) -> list[str]:
     state = start_unproved(prefixes(60), Settings(backend=backend, delta=delta, foreign=("f2b-*",))).after
     load(write(state.loaded), Family.IPV4, Backend(backend), Here())  # type: ignore[arg-type]
     answers: list[str] = []
-    with Store.create(Path(folder), state) as store, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sflgen.kernel_watch.READ_AGAIN", 0.0)
+    with Store.create(Path(folder), state) as store:
         kernel = Kernel(state.master.family, state.settings, stays=True)
         session = Session(store, kernel)
         run([tool, "-N", "f2b-sshd"])
@@ -372,7 +376,9 @@ def killed_after_their_work(folder: str, tools: dict[str, str], real: str) -> li
         (path / name).chmod(0o755)
         (path / f"{name}.todo").write_text(todo)
     with Store.create(Path(folder) / "st", state) as store, pytest.MonkeyPatch.context() as patch:
-        session = Session(store, Kernel(state.master.family, state.settings))
+        kernel = Kernel(state.master.family, state.settings)
+        kernel.check(state)
+        session = Session(store, kernel)
         patch.setenv("TOOLS", real)
         patch.setenv("PATH", f"{path}:{os.environ['PATH']}")
         answers = [session.answer(f"-I INPUT 1 -s 192.0.2.{number} -j DROP") for number in (1, 2, 3)]
@@ -428,7 +434,7 @@ def counted_commits() -> list[int | None]:
         run(["iptables-nft", "-A", "INPUT", "-s", f"10.0.0.{number}", "-j", "DROP"])
         counts.append(commits.read())
     commits.close()
-    return [*counts, generation()]
+    return [*counts, CommitCount().read()]
 
 
 def test_one_socket_follows_the_count_of_commits() -> None:
