@@ -75,6 +75,10 @@ REPAIRS = (
     "sflgen repair --take makes the change in the rule list, and sflgen repair --undo takes it back "
     "(--dry-run shows how)"
 )
+EMPTIED = (
+    "was it flushed, or the machine rebooted? sflgen repair --undo loads the rule set of the state again; "
+    "sflgen repair --take would take the rules out of the rule list, too (--dry-run shows how)"
+)
 
 
 class Drift(LiveError):
@@ -88,6 +92,7 @@ class Kernel:
     doubt    the states before and after a patch that failed and may nevertheless be loaded
     held     a rule set that the kernel was seen to hold, and the stamp that it had then
     skipped  foreign chains whose rules the last `contents` could not read
+    advice   what to do about the differences that the last comparison found
     """
 
     def __init__(self, family: Family, settings: Settings, stays: bool = False) -> None:
@@ -98,6 +103,7 @@ class Kernel:
         self.reader = KernelReader(family, self.tool, settings.is_foreign)
         self.held: tuple[Program, Stamp] | None = None
         self.skipped: tuple[ChainId, ...] = ()
+        self.advice = REPAIRS
         self._stamps = Stamps(family)
         self._restore: Restore | None = None
         self._repeats = True  # comments, as `Restore` needs it
@@ -195,16 +201,26 @@ class Kernel:
         if not self.holds(state.loaded):
             self.check(state)
 
-    def check(self, state: State, not_held: str = NOT_HELD, advice: str = REPAIRS) -> None:
+    def check(self, state: State, not_held: str = NOT_HELD, advice: str = "") -> None:
         """Drift, with the words *not_held* and *advice*, unless the kernel holds what *state* has loaded."""
         differences = self.differences(state)
         if differences:
-            raise Drift("\n".join([f"{not_held}; nothing is overwritten", *listed(differences), advice]))
+            raise Drift(
+                "\n".join(
+                    [f"{not_held}; nothing is overwritten", *listed(differences), advice or self.advice]
+                )
+            )
 
     def differences(self, state: State) -> list[str]:
         """The differences between the kernel and *state*; none if they agree."""
         self.held, stamp = None, self.stamp()
-        by_table = self.compared(state, self.contents())
+        contents = self.contents()
+        by_table = self.compared(state, contents)
+        emptied = [name for name in by_table if _is_emptied(state, contents, name)]
+        named = f"table{'s' * (len(emptied) > 1)} {', '.join(emptied)}"
+        self.advice = (
+            f"the kernel has none of the state's rules in {named}: {EMPTIED}" if emptied else REPAIRS
+        )
         if not by_table:
             self.hold(state.loaded, stamp)
         return [each for differences in by_table.values() for each in differences]
@@ -552,6 +568,25 @@ def _by_table(state: State, wanted: Program, contents: Program) -> dict[str, lis
                     f"table {present.name}: chain {chain.name} has a generated name and is not in the state"
                 )
     return {name: differences for name, differences in found.items() if differences}
+
+
+def _is_emptied(state: State, contents: Program, table: str) -> bool:
+    """Whether *table* of *contents* is gone, or has none of the rules that it has in *state*."""
+    if all(each.name != table for each in contents):
+        return True
+    wanted, present = (
+        {
+            rule_key(rule)
+            for each in program
+            if each.name == table
+            for chain in each.chains
+            if not state.settings.is_foreign(chain.name)
+            for rule in chain.rules
+            if not state.settings.is_foreign(jumps_to(rule))
+        }
+        for program in (state.loaded, contents)
+    )
+    return bool(wanted) and wanted.isdisjoint(present)
 
 
 def _table_differences(wanted: Table, present: Table, settings: Settings) -> Iterator[str]:

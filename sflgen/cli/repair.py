@@ -46,7 +46,7 @@ def repair(folder: str, takes: bool | None, dry_run: bool, no_prove: bool) -> No
     can only be taken back. Exit status 0: the kernel holds the rule set of the state now; 1: --dry-run, and
     something would change; 2: an error, after which neither state nor kernel is changed.
     """
-    from ..kernel import Kernel
+    from ..kernel import REPAIRS, Kernel
     from ..repair import find
     from ..store import Store
 
@@ -62,6 +62,8 @@ def repair(folder: str, takes: bool | None, dry_run: bool, no_prove: bool) -> No
             click.echo(difference)
         if len(foreign.differences) > 10:
             click.echo(f"… and {len(foreign.differences) - 10} more")
+        if takes is not False and kernel.advice != REPAIRS:
+            click.echo(kernel.advice)
         if takes is None and dry_run:
             click.echo("--take or --undo repairs this; each with --dry-run shows how")
             raise Differ

@@ -217,7 +217,7 @@ def status(folder: str, live: bool) -> None:
 
     Exit status 1 and the differences if --live finds other rules in the kernel.
     """
-    from ..kernel import NOT_HELD, REPAIRS, Kernel, finish_commit, listed
+    from ..kernel import NOT_HELD, Kernel, finish_commit, listed
     from ..planner import pending
     from ..store import Store
 
@@ -251,7 +251,7 @@ def status(folder: str, live: bool) -> None:
         if live:
             differences = kernel.differences(store.state)
             if differences:
-                click.echo("\n".join([NOT_HELD, *listed(differences), REPAIRS]))
+                click.echo("\n".join([NOT_HELD, *listed(differences), kernel.advice]))
                 raise Differ
             click.echo("the kernel holds the rule set of the state")
 

@@ -345,3 +345,33 @@ def test_a_chain_is_repaired(
     )
     found = _repaired(chain_of(present), chain_of(wanted), hit)
     assert [rule_key(rule) for rule in found] == [keys[name] for name in repaired]
+
+
+def told_of_a_kernel(folder: str, backend: str, commands: list[list[str]]) -> list[str]:
+    """What a comparison tells after each of *commands*, the rules being loaded again in between."""
+    store, kernel = started(folder, backend)
+    told = []
+    for command in commands:
+        run(command)
+        with pytest.raises(Drift) as raised:
+            kernel.check(store.state)
+        told.append(str(raised.value).splitlines()[-1])
+        run([f"iptables-{backend}-restore"], write(store.state.loaded))
+    kernel.check(store.state)
+    store.close()
+    return told
+
+
+@kernel_test
+@both
+def test_a_kernel_without_any_rule_of_the_state_was_flushed_or_rebooted(backend: str, tmp_path: Path) -> None:
+    tool = f"iptables-{backend}"
+    reboot = f"{tool} -F; {tool} -X; {tool} -A INPUT -s 198.51.100.9 -j DROP"
+    commands = [[tool, "-F"], ["sh", "-c", reboot], [tool, "-F", "INPUT"]]
+    with Namespace() as namespace:
+        flushed, rebooted, one_chain = namespace.call(
+            told_of_a_kernel, str(tmp_path / "st"), backend, commands
+        )
+    assert "none of the state's rules in table filter: was it flushed, or the machine rebooted?" in flushed
+    assert flushed == rebooted and flushed.index("--undo") < flushed.index("--take")
+    assert "rebooted" not in one_chain
