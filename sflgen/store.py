@@ -7,6 +7,8 @@
     journal.N        every commit since: updates, patch, map lines, in this order
     lock             held by the one writer
 
+Only their owner can read the files, whatever the umask; so it is with a directory that is new.
+
 A commit is one record at the end of the journal.  It takes effect when its last line, with the sum over
 the record, is written, and is on disk before the commit returns; an incomplete record is ignored.  A new
 generation is written beside the old one and becomes current when `state` is renamed.
@@ -98,7 +100,7 @@ class Store:
         HitablesError if it holds a state already, or other files under the names of one.
         """
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise HitablesError(f"{folder}: {error.strerror}") from None
         lock = _lock(folder)
@@ -469,7 +471,8 @@ def _trouble(path: Path, error: OSError) -> HitablesError:
 
 
 def _write_durably(path: Path, text: str) -> None:
-    with open(path, "wb") as file:
+    """Write a file that its owner alone can read: it names addresses that a firewall lets pass."""
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
         file.write(encode(text))
         file.flush()
         os.fsync(file.fileno())

@@ -433,3 +433,19 @@ def test_a_killed_writer_leaves_all_answered_commits(folder: Path) -> None:
             assert isinstance(verify(store.state), Equal)
             store.commit(fold_unproved(store.state))
             assert not store.state.pending()
+
+
+@pytest.mark.parametrize("mode", [None, 0o755])
+def test_a_state_is_for_its_owner_whatever_the_umask(mode: int | None, tmp_path: Path) -> None:
+    folder = tmp_path / "st"
+    umask = os.umask(0)
+    try:
+        if mode is not None:
+            folder.mkdir(mode)
+        state = start_unproved(prefixes(20), Settings()).after
+        with Store.create(folder, state) as store:
+            store.compact()
+    finally:
+        os.umask(umask)
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
+    assert folder.stat().st_mode & 0o777 == (mode or 0o700), "one that exists keeps its mode"

@@ -107,6 +107,8 @@ def test_a_journal_that_cannot_be_written_is_an_error_after_which_nothing_is_cha
     folder = shutil.copytree(folder, str(public / "st"))
     for path in (Path(folder), Path(folder, "lock")):
         path.chmod(0o777)
+    for path in (*Path(folder).glob("*.*"), Path(folder, "state")):
+        path.chmod(0o644)
     before = files(folder)
     done = powerless("sflgen", "insert", "INPUT", "1", "-j", "DROP", "--state", folder)
     assert (done.returncode, done.stdout) == (2, "")
