@@ -20,6 +20,7 @@ A record without that line makes the next start compare the kernel with both sta
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -60,6 +61,10 @@ _FILES = re.compile(r"(?:master|loaded)\.(\d+)\.rules|(?:map|journal)\.(\d+)", r
 _STARTS = b"begin ", b"settle"  # of a record, and of the line behind it
 # Bytes.  A longer journal is replaced by a new generation; reading it again takes about a second.
 MAX_JOURNAL = 1 << 20
+
+
+class ReadOnly(HitablesError):
+    """A state on a file system that cannot be written."""
 
 
 class Damaged(HitablesError):
@@ -156,6 +161,11 @@ class Store:
             os.close(self._lock)
             self._lock = None
 
+    @property
+    def is_writable(self) -> bool:
+        """Whether this store holds the lock."""
+        return self._lock is not None
+
     def handles(self) -> tuple[int, ...]:
         """The open files that a process inherits to hold the lock with us."""
         return () if self._lock is None else (self._lock,)
@@ -211,6 +221,11 @@ class Store:
         try:
             self._append(record, durable)
         except OSError as error:
+            if not is_there(self.folder / "state"):
+                raise HitablesError(
+                    f"the state in {self.folder} is gone, which another program must have removed; "
+                    "nothing is changed"
+                ) from None
             self._truncate(start)
             raise HitablesError(f"{self._journal}: {error.strerror}; nothing is changed") from None
         self.state = plan.after
@@ -338,6 +353,8 @@ class Store:
             with open(self._journal, "r+b") as file:
                 file.truncate(end)
                 os.fsync(file.fileno())
+        except FileNotFoundError:
+            return  # another program has removed it, and the record with it
         except OSError as error:
             raise HitablesError(f"{self._journal}: {error.strerror} while a commit was undone") from None
 
@@ -509,6 +526,8 @@ def _lock(folder: Path) -> int:
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
+        if error.errno == errno.EROFS:
+            raise ReadOnly(f"{path}: {error.strerror}") from None
         raise _trouble(path, error) from None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -219,14 +219,19 @@ def status(folder: str, live: bool) -> None:
     """
     from ..kernel import NOT_HELD, Kernel, finish_commit, listed
     from ..planner import pending
-    from ..store import Store
+    from ..store import ReadOnly, Store
 
-    with Store.open(Path(folder), to_write=live) as store:
+    try:
+        opened = Store.open(Path(folder), to_write=live)
+    except ReadOnly:
+        opened = Store.open(Path(folder), to_write=False)
+    with opened as store:
         state = store.state
         kernel = Kernel(state.master.family, state.settings)
         if live:
             warn(kernel)
-            finish_commit(store, kernel)
+            if store.is_writable:
+                finish_commit(store, kernel)
         version = f"version {state.version}, backend {state.settings.backend}"
         click.echo(f"{version}, generation {store.generation}")
         click.echo(f"{state.master.rule_count()} rules, {state.loaded.rule_count()} as loaded")

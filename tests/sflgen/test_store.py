@@ -6,6 +6,7 @@ import errno
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,9 +19,11 @@ from support.commands import make_updates
 from support.planned_updates import favoured, keys, prefixes
 from support.rule_texts import make_text
 from support.scale import examples
+from support.sflgen_command import SFLGEN
 
 import hitables
 from hitables.errors import HitablesError, LiveError
+from hitables.kernel.namespace import Namespace
 from hitables.verify.question import Equal
 from sflgen.commands import read_commands
 from sflgen.planner import fold_unproved, plan_unproved, start_unproved
@@ -449,3 +452,30 @@ def test_a_state_is_for_its_owner_whatever_the_umask(mode: int | None, tmp_path:
         os.umask(umask)
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
     assert folder.stat().st_mode & 0o777 == (mode or 0o700), "one that exists keeps its mode"
+
+
+def test_a_state_that_is_removed_is_told(tmp_path: Path) -> None:
+    state = start_unproved(prefixes(20), Settings()).after
+    with Store.create(tmp_path / "st", state) as store:
+        shutil.rmtree(tmp_path / "st")
+        updates = read_commands("-I INPUT 1 -s 192.0.2.7 -j DROP", state.master)
+        with pytest.raises(HitablesError, match=r"the state in \S+ is gone.*; nothing is changed"):
+            store.commit(plan_unproved(state, updates))
+        assert store.state is state
+
+
+@pytest.mark.needs_kernel
+def test_status_compares_on_a_read_only_file_system(tmp_path: Path) -> None:
+    folder = tmp_path / "st"
+    script = f"""set -e
+mount -t tmpfs none {tmp_path}; cd {tmp_path}
+printf '*filter\\n-A INPUT -s 10.0.0.1 -j DROP\\nCOMMIT\\n' | iptables-nft-restore
+{SFLGEN} init --live --backend nft --state {folder}
+mount -o remount,ro {tmp_path}
+{SFLGEN} status --live --state {folder}
+iptables-nft -F INPUT
+{SFLGEN} status --live --state {folder} || echo "status $?"
+"""
+    with Namespace() as namespace:
+        printed = namespace.run(["unshare", "-m", "sh", "-c", script])
+    assert "the kernel holds the rule set of the state" in printed and printed.endswith("status 1\n")
