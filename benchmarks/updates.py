@@ -169,7 +169,7 @@ def _patched(
             clock.append(time.perf_counter())
             plan = sflgen.prove_plan(plan, sflgen.Strategy.GRAFT)
             clock.append(time.perf_counter())
-            kernel.load(plan.text, store)
+            kernel.load(plan.text, store, None)
             clock.append(time.perf_counter())
             state = plan.after
             if not number:
@@ -196,7 +196,7 @@ def _folded(state: sflgen.State, kernel: Kernel, store: sflgen.Store) -> dict[st
     clock.append(time.perf_counter())
     text = counted_text(plan, kernel.counters)
     clock.append(time.perf_counter())
-    kernel.load(text, store)
+    kernel.load(text, store, None)
     clock.append(time.perf_counter())
     grown, asked, loaded = (1000 * (end - start) for start, end in itertools.pairwise(clock))
     return {
