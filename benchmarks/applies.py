@@ -37,8 +37,9 @@ from typing import Any
 
 from benchmarks.probes import Probes, Seen
 from hitables.api import check
+from hitables.apply.records import CONFIRMED, WAITING
 from hitables.apply.status import Level, compare, look
-from hitables.apply.store import CONFIRMED, WAITING, StateDirectory
+from hitables.apply.store import StateDirectory
 from hitables.compare import Result
 from hitables.errors import HitablesError
 from hitables.ir.fields import Family

@@ -57,7 +57,7 @@ class BootRules:
 def boot_rules(
     loaded: Tables, absent: Sequence[str], source: str, file: str, family: Family, patterns: Sequence[str]
 ) -> BootRules:
-    """The rules for the boot of a record (store.Half) whose foreign chains match *patterns*.
+    """The rules for the boot of a record (records.Half) whose foreign chains match *patterns*.
 
     The source is what was compiled; without a *source*, the loaded rules.
     """

@@ -19,7 +19,8 @@ from . import texts
 from .boot_files import settings_of
 from .in_force import InForce, TablePlace, in_force, places
 from .kernel import Kernel
-from .store import CONFIRMED, FOUND, ApplyState, StateDirectory
+from .records import CONFIRMED, FOUND, ApplyState
+from .store import StateDirectory
 from .texts import Chains
 
 

@@ -12,9 +12,10 @@ from ..interrupts import answered, deferred
 from . import guard as guards
 from .confirm import undo
 from .in_force import confirm_record
+from .records import CONFIRMED, ApplyState
 from .request import ApplyRequest, ApplyResult, Reporter
 from .still_held import NotHeld, check_held
-from .store import CONFIRMED, ApplyState, StateDirectory
+from .store import StateDirectory
 
 
 def decide_by_command(

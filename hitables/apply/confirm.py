@@ -28,9 +28,10 @@ from .kept_sets import create_missing
 from .kernel import Kernel
 from .load import RuleSetChange, Wanted, perform
 from .others import emptied, of_kernel
+from .records import ROLLED_BACK, ApplyState, Copy, TakenBack, Waiting
 from .ssh_session import SshSession
 from .still_held import NotHeld, check_held
-from .store import ROLLED_BACK, ApplyState, Copy, StateDirectory, TakenBack, Waiting
+from .store import StateDirectory
 from .waiting import cannot
 
 _NEWS = 60.0  # seconds after which a user is taken to know that a guard has taken rules back

@@ -11,8 +11,8 @@ from dataclasses import replace
 from ..ir.foreign import goes_last, is_foreign
 from ..nouns import counted
 from .others import left_alone, own
+from .records import Half
 from .steps import TablePlan, plan
-from .store import Half
 from .texts import Chains, Tables, TextChain, TextRule, callees, empty, renamed
 
 

@@ -14,7 +14,8 @@ from .in_force import InForce, own_places, places
 from .kernel import Kernel
 from .others import left_alone, own
 from .recording import Recorder
-from .store import FOUND, ApplyState, Half, StateDirectory
+from .records import FOUND, ApplyState, Half
+from .store import StateDirectory
 from .texts import Chains
 
 _NAMED = 5  # chains

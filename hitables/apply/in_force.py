@@ -16,7 +16,8 @@ from ..ir.packet import Backend
 from .boot_files import keep_for_boot, settings_of
 from .boot_texts import BootRules, boot_rules
 from .kept_sets import keep
-from .store import CONFIRMED, ApplyState, Half, Record, StateDirectory
+from .records import CONFIRMED, ApplyState, Half, Record
+from .store import StateDirectory
 
 TablePlace = tuple[Family, str]  # a table of a family
 _T = TypeVar("_T")

@@ -18,7 +18,8 @@ from ..kernel.prerequisites import accounts, accounts_named, make_accounts
 from ..nouns import counted
 from ..rule_lines import lines_of
 from .boot_sets import saved_sets
-from .store import Record, StateDirectory
+from .records import Record
+from .store import StateDirectory
 
 
 def keep(store: StateDirectory, records: Iterable[Record]) -> None:

@@ -26,8 +26,9 @@ from .in_force import for_boot, in_force
 from .kernel import Kernel
 from .neighbours import appenders, flushers
 from .others import own
+from .records import CONFIRMED, ApplyState
 from .ssh_session import ssh_connection
-from .store import CONFIRMED, ApplyState, StateDirectory
+from .store import StateDirectory
 from .texts import Tables, TextChain
 
 

@@ -17,7 +17,8 @@ from .in_force import InForce, beside, in_force, own_places
 from .kernel import Kernel
 from .load import RuleSetChange
 from .prepare import Found, Prepared
-from .store import FOUND, ApplyState, Half, Record, StateDirectory
+from .records import FOUND, ApplyState, Half, Record
+from .store import StateDirectory
 from .texts import Tables
 
 

@@ -13,7 +13,8 @@ from dataclasses import replace
 from ..errors import HitablesError
 from ..ir.fields import Family
 from .in_force import TablePlace, confirm_record, in_force, places, restricted
-from .store import CONFIRMED, ApplyState, Record, StateDirectory
+from .records import CONFIRMED, ApplyState, Record
+from .store import StateDirectory
 
 
 def release(folder: str, tables: Sequence[str], family: Family | None = None) -> tuple[int, list[TablePlace]]:

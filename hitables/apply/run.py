@@ -49,10 +49,11 @@ from .precautions import (
 )
 from .prepare import Found, find, prepare
 from .recording import Ready, Recorder, has_changed, is_same, what_runs, what_will_run
+from .records import FOUND, WAITING, ApplyState, Half, Record, Waiting
 from .request import ApplyRequest, ApplyResult, Reporter
 from .ssh_session import SshSession, may_be_remote, session_of
 from .status import shown
-from .store import FOUND, WAITING, ApplyState, Half, Record, StateDirectory, Waiting
+from .store import StateDirectory
 from .texts import Tables
 from .waiting import fate
 

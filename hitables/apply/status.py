@@ -33,7 +33,8 @@ from .in_force import InForce, in_force, number_in_force
 from .kernel import Kernel
 from .others import merge
 from .prepare import Found, find
-from .store import CONFIRMED, ApplyState, Half, Record, StateDirectory
+from .records import CONFIRMED, ApplyState, Half, Record
+from .store import StateDirectory
 from .waiting import fate
 
 _SHOWN = 10

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from . import guard
-from .store import Waiting
+from .records import Waiting
 
 _TAIL = 1 << 16  # bytes of the log that are read: the guard logs each attempt
 _TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ")

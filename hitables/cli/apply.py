@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     from ..apply.in_force import InForce
     from ..apply.recording import Ready
+    from ..apply.records import ApplyState
     from ..apply.request import ApplyRequest
     from ..apply.status import Compared, Status
-    from ..apply.store import ApplyState
     from ..ir.fields import Family
     from ..report.firewall import FamilyDifference
 

@@ -14,8 +14,8 @@ from typing import Any
 from ..apply import guard
 from ..apply.in_force import InForce
 from ..apply.others import own_rule_count
+from ..apply.records import ApplyState, Record
 from ..apply.status import Compared, Status
-from ..apply.store import ApplyState, Record
 from ..ir.fields import Family
 from ..ir.packet import Backend
 from ..nouns import counted

@@ -16,7 +16,8 @@ from ..apply import texts
 from ..apply.counts import Origins, keyed, of_source, origins_of, recognised, returned_by_policy, sums
 from ..apply.drift import as_named, differences
 from ..apply.in_force import InForce, in_force, number_in_force, places
-from ..apply.store import Record, StateDirectory
+from ..apply.records import Record
+from ..apply.store import StateDirectory
 from ..apply.texts import Count, Tables
 from ..emit.text import rule_text, write
 from ..errors import HitablesError, NotComparable

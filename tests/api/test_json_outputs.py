@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 from hitables import diff, read
 from hitables.apply.in_force import InForce
+from hitables.apply.records import CONFIRMED, WAITING, ApplyState, Half, Record, Waiting
 from hitables.apply.status import Compared, Level, Status
-from hitables.apply.store import CONFIRMED, WAITING, ApplyState, Half, Record, Waiting
 from hitables.cli.main import main
 from hitables.costs import default
 from hitables.ir.fields import Family

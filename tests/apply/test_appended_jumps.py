@@ -16,7 +16,7 @@ from support.small_namespace import Namespace
 
 import hitables
 from hitables.apply.drift import cut_off_jumps
-from hitables.apply.store import Half
+from hitables.apply.records import Half
 from hitables.apply.texts import parse
 from hitables.compiler.list_planner import ListPlanner
 from hitables.compiler.options import Options

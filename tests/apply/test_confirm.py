@@ -29,7 +29,8 @@ from support.small_namespace import Namespace
 from hitables.apply import confirm, guard, open_files
 from hitables.apply.boot_clock import boot_id, since_boot
 from hitables.apply.check_command import why_failed
-from hitables.apply.store import ApplyState, StateDirectory, Waiting
+from hitables.apply.records import ApplyState, Waiting
+from hitables.apply.store import StateDirectory
 from hitables.ir.packet import Backend
 from hitables.kernel.netlink import Netfilter, message, text
 from hitables.kernel.prerequisites import furnish

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hitables.apply.drift import differences
-from hitables.apply.store import Half
+from hitables.apply.records import Half
 from hitables.apply.texts import parse
 
 RULES = ["-s 10.0.0.1/32 -j ACCEPT", "-p tcp -j LOG", "-p udp -j DROP"]

@@ -18,9 +18,10 @@ from support.small_namespace import Namespace
 
 from hitables.apply import load
 from hitables.apply.confirm import guard_rolls_back, roll_back, undo
+from hitables.apply.records import ApplyState
 from hitables.apply.request import ApplyRequest, ApplyResult, Reporter
 from hitables.apply.run import apply
-from hitables.apply.store import ApplyState, StateDirectory
+from hitables.apply.store import StateDirectory
 from hitables.errors import FileError
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend

@@ -15,7 +15,8 @@ from hitables.apply import flip_nft, load
 from hitables.apply.kernel import Kernel
 from hitables.apply.load import Performed, RuleSetChange, Wanted, perform
 from hitables.apply.others import merge, of_kernel
-from hitables.apply.store import CONFIRMED, FOUND, StateDirectory
+from hitables.apply.records import CONFIRMED, FOUND
+from hitables.apply.store import StateDirectory
 from hitables.apply.texts import TextChain, TextRule, parse
 from hitables.errors import LiveError
 from hitables.ir.fields import Family

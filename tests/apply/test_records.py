@@ -13,18 +13,8 @@ from support.powerless import powerless, public_folder
 
 from hitables.apply.boot_clock import boot_id
 from hitables.apply.in_force import beside, in_force, own_places
-from hitables.apply.store import (
-    CONFIRMED,
-    FOUND,
-    KEPT,
-    ROLLED_BACK,
-    ApplyState,
-    Half,
-    Record,
-    StateDirectory,
-    TakenBack,
-    Waiting,
-)
+from hitables.apply.records import CONFIRMED, FOUND, ROLLED_BACK, ApplyState, Half, Record, TakenBack, Waiting
+from hitables.apply.store import KEPT, StateDirectory
 from hitables.apply.texts import empty
 from hitables.errors import FileError, HitablesError, LiveError
 from hitables.ir.fields import Family
