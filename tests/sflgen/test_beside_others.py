@@ -16,6 +16,7 @@ from hitables.errors import LiveError
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.kernel.contents_legacy import entries_of, images
+from hitables.kernel.legacy_lock import can_be_held_for
 from hitables.kernel.namespace import Namespace, run
 from hitables.parse import iptables
 from sflgen.commands import read_commands
@@ -206,6 +207,7 @@ def without_the_lock(folder: str, path: str, real: str) -> tuple[str, list[str],
     store, kernel = started(folder, "legacy")
     before = rules_of("iptables-legacy")
     kernel.check(store.state)
+    can_be_held_for.cache_clear()  # the tool of the same name, which an earlier test has asked for
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REAL", real)
         patch.setenv("PATH", f"{path}:{os.environ['PATH']}")
