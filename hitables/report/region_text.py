@@ -34,8 +34,9 @@ def describe(box: Mapping[Field, Values], family: Family) -> str:
         words.append(f"type {_icmp(box[Field.ICMP])}")
     if Field.FLAGS in box and (Field.PROTO not in box or TCP in box[Field.PROTO]):
         words.append(f"with flags {_flags(box[Field.FLAGS])}")
-    if Field.FRAG in box:
-        words.append("(" + ", ".join(name for value, name in _FRAGMENTS if value in box[Field.FRAG]) + ")")
+    kinds = [name for value, name in _FRAGMENTS if Field.FRAG not in box or value in box[Field.FRAG]]
+    if len(kinds) < len(_FRAGMENTS):
+        words.append(f"({', '.join(kinds)})")
     for name, interface in zip(("in", "out", "in by port", "out by port"), INTERFACES, strict=True):
         if interface in box:
             words.append(f"{name} {_interfaces(box[interface], family)}")

@@ -285,8 +285,8 @@ def holds(change: Change, low: dict[Field, int], fact: bool) -> bool:
 @settings(max_examples=examples(40))
 @given(st.randoms(use_true_random=False))
 def test_every_whole_packet_that_differs_is_in_exactly_one_region(rng: random.Random) -> None:
-    before = asking_for_the_protocol(small_program(rng))
-    after = mutate(rng, before)
+    drawn = small_program(rng)
+    before, after = map(asking_for_the_protocol, (drawn, mutate(rng, drawn)))
     diff: Changes = changes(before, after, LEGACY, tell=lambda stage: None)
     assert diff.complete
     batch = with_other_facts_after_writes(every_packet())
