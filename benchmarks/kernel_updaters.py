@@ -37,8 +37,9 @@ from hitables.errors import HitablesError
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.kernel.namespace import run
+from sflgen.commit import loader
 from sflgen.edits import apply
-from sflgen.kernel import Kernel, loader
+from sflgen.kernel import Kernel
 
 SFLGEN = str(Path(sys.executable).parent / "sflgen")
 # The paper's delta in its table II.

@@ -29,8 +29,9 @@ from hitables.kernel.load_save import load
 from hitables.kernel.namespace import Namespace, run
 from hitables.verify.question import Equal
 from sflgen.commands import read_commands
+from sflgen.commit import finish_commit
 from sflgen.edits import apply, rule_key
-from sflgen.kernel import Kernel, finish_commit
+from sflgen.kernel import Kernel
 from sflgen.proof import verify
 from sflgen.session import MAX_AHEAD
 from sflgen.state import State

@@ -19,18 +19,14 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import replace
 from functools import cached_property
-from itertools import zip_longest
 
-from hitables import interrupts
-from hitables.emit.text import rule_text
 from hitables.errors import HitablesError, LiveError
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
-from hitables.ir.program import Chain, Program, Table
-from hitables.ir.rule import Rule
+from hitables.ir.program import Program
 from hitables.kernel.checked_save import KernelReader, also_present
 from hitables.kernel.contents_legacy import entries_of
 from hitables.kernel.legacy_lock import can_be_held_for, legacy_lock, under_lock
@@ -43,14 +39,11 @@ from hitables.parse import iptables
 from hitables.parse.lines import quote
 from hitables.rule_lines import lines_of, with_ends
 
-from .chain_names import GeneratedNames
-from .counters import carried_text, counted_text, deletes_copies
-from .edits import Count, Edit, empty_table, jumps_to, rule_key
-from .edits import line as line_of
+from .differences import by_table, is_emptied, listed
+from .edits import Count, Edit, jumps_to, rule_key
 from .edits import text as text_of
 from .layout import ChainId
 from .least_edits import sync
-from .planner import Plan
 from .policy_counters import with_policy_counters
 from .restore import Outdated, Restore, Silent, once
 from .settings import Settings
@@ -216,7 +209,7 @@ class Kernel:
         self.held, stamp = None, self.stamp()
         contents = self.contents()
         by_table = self.compared(state, contents)
-        emptied = [name for name in by_table if _is_emptied(state, contents, name)]
+        emptied = [name for name in by_table if is_emptied(state, contents, name)]
         named = f"table{'s' * (len(emptied) > 1)} {', '.join(emptied)}"
         self.advice = (
             f"the kernel has none of the state's rules in {named}: {EMPTIED}" if emptied else REPAIRS
@@ -227,10 +220,10 @@ class Kernel:
 
     def compared(self, state: State, contents: Program) -> dict[str, list[str]]:
         """The differences between *contents* of the kernel and *state*, by table that has some."""
-        differences = _by_table(state, state.loaded, contents)
+        differences = by_table(state, state.loaded, contents)
         if differences and self.settings.backend != "any":
             # The kernel may spell a rule otherwise than the program that inserted it.
-            differences = _by_table(state, self.as_stored(state.loaded), contents)
+            differences = by_table(state, self.as_stored(state.loaded), contents)
         return differences
 
     def as_stored(self, program: Program) -> Program:
@@ -277,7 +270,7 @@ class Kernel:
         other."""
         if self.resets_policies:
             return self.is_alone or _rules(stamp) == _rules(since) + _entries(after) - _entries(before)
-        return isinstance(since, int) and stamp == since + len(_TABLE.findall(patch))
+        return isinstance(since, int) and stamp == since + len(tables_of(patch))
 
     def _check_stamp(self, since: Stamp | None) -> None:
         if since is not None and self.stamp() != since:
@@ -391,6 +384,11 @@ def _only(program: Program, tables: Set[str]) -> Program:
     return replace(program, tables=tuple(table for table in program if table.name in tables))
 
 
+def tables_of(patch: str) -> list[str]:
+    """The tables of *patch*, in their order."""
+    return _TABLE.findall(patch)
+
+
 def with_lists(patch: str) -> tuple[str, list[int]]:
     """*patch* with a command before each line that deletes or replaces a rule, which prints the rule; and the
     numbers of these lines, from 1.
@@ -422,125 +420,6 @@ def _counts_of(edits: Sequence[Edit], counted: Program) -> dict[int, Count]:
     return counts
 
 
-# Commits.
-
-
-def loader(kernel: Kernel, store: Store, plan: Plan) -> Callable[[str], None]:
-    """A function that loads the patch of *plan*, all of it or nothing, and carries counters over."""
-
-    def load(patch: str) -> None:
-        for edit in plan.updates:
-            reason = "" if edit.rule is None else _misprinted(edit.rule, kernel.reader.backend)
-            if reason:
-                raise LiveError(f"{line_of(edit)}\n{reason}")
-        if deletes_copies(plan):
-            patch = counted_text(plan, lambda chains: kernel.counters(chains, plan.before.loaded))
-        load_all(kernel, store, plan.before, plan.after, patch)
-
-    return load
-
-
-_ALL_PORTS = frozenset({"0:65535", "0:", ":65535", ":"})
-
-
-def _misprinted(rule: Rule, backend: Backend) -> str:
-    """Why the tool would print *rule* as another one, which no later update could be compared with; or ""."""
-    native = [match for match in rule.matches if match.native and match.name]
-    named = [match.name for match in native]
-    twice = [f"-m {name}" for name in dict.fromkeys(named) if named.count(name) > 1]
-    if twice and backend is Backend.NFT:
-        return f"iptables-nft prints two {twice[0]} as one; write their options behind one {twice[0]}"
-    no_port = [match for match in native if "!" in match.words and _ALL_PORTS.intersection(match.words)]
-    if no_port and backend is Backend.LEGACY:
-        return "it matches no packet, and iptables-legacy prints it as one that matches; leave it out"
-    return ""
-
-
-def finish_commit(store: Store, kernel: Kernel) -> None:
-    """Complete the last commit if a crash interrupted it.
-
-    If the kernel has its patch, it is settled; if the kernel has the state before, the patch is loaded
-    now; else Drift.
-    """
-    before = store.unsettled
-    if before is None:
-        return
-    if not kernel.differences(store.state):
-        store.settle()
-        return
-    kernel.check(before)
-    after = store.state
-    with interrupts.deferred():
-        try:
-            patch = carried_text(before, after, store.unsettled_edits, kernel.counters)
-            load_all(kernel, store, before, after, patch)
-        except LiveError:
-            store.undo()
-            raise
-        store.settle()
-
-
-def load_all(kernel: Kernel, store: Store, before: State, after: State, patch: str) -> None:
-    """Load *patch* from *before* to *after*: all of it, or nothing and LiveError.
-
-    Drift if the kernel does not hold *before*.
-    """
-    known = {table.name for table in before.loaded}
-    new = [empty_table(table.name) for table in after.loaded if table.name not in known]
-    if new:  # the kernel may have rules in these tables, which the state did not include
-        before = replace(before, loaded=replace(before.loaded, tables=(*before.loaded.tables, *new)))
-    if not patch:
-        kernel.ensure(before)
-        kernel.hold(after.loaded, kernel.held[1] if kernel.held is not None else None)
-        return
-    for _ in retries():
-        if kernel.held is None or kernel.held[0] is not before.loaded:
-            kernel.check(before)
-        try:
-            _load_once(kernel, store, before, after, patch)
-        except Outdated:
-            continue
-        return
-    raise LiveError(f"{FASTER}; nothing is changed")
-
-
-def _load_once(kernel: Kernel, store: Store, before: State, after: State, patch: str) -> None:
-    """`load_all` for a kernel that was seen to hold *before*; Outdated if it may have changed since."""
-    # iptables-restore commits table by table: of two, the second may be refused.
-    tables = _TABLE.findall(patch)
-    chains = {
-        (table.name, chain.name)
-        for table in before.loaded
-        if table.name in tables[:-1]
-        for chain in table.chains
-    }
-    counted = kernel.counters(chains) if chains else kernel.parse([])
-    since, kernel.held = kernel.held[1] if kernel.held is not None else None, None
-    try:
-        stamp, printed = kernel.load(patch, store, since)
-    except Outdated:
-        raise
-    except LiveError as error:
-        kernel.doubt = before, after
-        try:
-            others = kernel.roll_back(before, after, store, counted)
-        except LiveError as other:
-            raise LiveError(f"it is unknown whether the kernel has the patch\n{error}\n{other}") from None
-        kernel.doubt = None
-        if others:
-            told = (
-                "the kernel refuses the patch, and other programs have changed rules; nothing is overwritten"
-            )
-            raise Drift("\n".join([told, str(error), *listed(others), REPAIRS])) from None
-        raise LiveError(f"the kernel refuses the patch; nothing is changed\n{error}") from None
-    if kernel.was_alone(since, stamp, patch, before.loaded, after.loaded):
-        kernel.hold(after.loaded, stamp)
-    elif kernel.differences(after):
-        from .put_back import put_back
-
-        put_back(kernel, store, before, after, patch, printed)
-
-
 def _rules(stamp: Stamp | None) -> int:
     """The number of entries in the tables of a legacy kernel."""
     return sum(entries_of(image) for image in stamp.values()) if isinstance(stamp, dict) else -1
@@ -549,76 +428,3 @@ def _rules(stamp: Stamp | None) -> int:
 def _entries(program: Program) -> int:
     """The entries of *program* in legacy tables, but for policies: a user chain has two besides its rules."""
     return sum(len(chain.rules) + 2 * (chain.policy is None) for table in program for chain in table.chains)
-
-
-# Differences.
-
-
-def _by_table(state: State, wanted: Program, contents: Program) -> dict[str, list[str]]:
-    settings, found = state.settings, dict[str, list[str]]()
-    for table in wanted:
-        present = next((each for each in contents if each.name == table.name), empty_table(table.name))
-        found[table.name] = list(_table_differences(table, present, settings))
-    names = GeneratedNames(settings.prefix)
-    for present in contents:
-        for chain in present.chains:
-            is_known = any(table.name == present.name and chain.name in table for table in wanted)
-            if names.is_generated(chain.name) and not is_known:
-                found.setdefault(present.name, []).append(
-                    f"table {present.name}: chain {chain.name} has a generated name and is not in the state"
-                )
-    return {name: differences for name, differences in found.items() if differences}
-
-
-def _is_emptied(state: State, contents: Program, table: str) -> bool:
-    """Whether *table* of *contents* is gone, or has none of the rules that it has in *state*."""
-    if all(each.name != table for each in contents):
-        return True
-    wanted, present = (
-        {
-            rule_key(rule)
-            for each in program
-            if each.name == table
-            for chain in each.chains
-            if not state.settings.is_foreign(chain.name)
-            for rule in chain.rules
-            if not state.settings.is_foreign(jumps_to(rule))
-        }
-        for program in (state.loaded, contents)
-    )
-    return bool(wanted) and wanted.isdisjoint(present)
-
-
-def _table_differences(wanted: Table, present: Table, settings: Settings) -> Iterator[str]:
-    for chain in wanted.chains:
-        if settings.is_foreign(chain.name):
-            continue
-        where = f"table {wanted.name}, chain {chain.name}"
-        if chain.name not in present:
-            yield f"{where}: the kernel does not have it"
-            continue
-        other = present[chain.name]
-        if chain.policy is not None and chain.policy != other.policy:
-            yield f"{where}: policy {other.policy}, the state has {chain.policy}"
-        yield from _rule_differences(where, chain, other)
-
-
-def _rule_differences(where: str, wanted: Chain, present: Chain) -> Iterator[str]:
-    has_moved = len(wanted.rules) != len(present.rules)  # then only the first difference tells where
-    counts = f"{len(present.rules)} rules, the state has {len(wanted.rules)}; " if has_moved else ""
-    for number, (one, other) in enumerate(zip_longest(wanted.rules, present.rules), 1):
-        if one is None or other is None or rule_key(one) != rule_key(other):
-            yield f"{where}: {counts}rule {number} is {_shown(other)}, in the state {_shown(one)}"
-            if has_moved:
-                return
-
-
-def _shown(rule: Rule | None) -> str:
-    """A rule without its chain and counters."""
-    return "absent" if rule is None else rule_text(rule._replace(counters=None), "-").removeprefix("-A - ")
-
-
-def listed(differences: Sequence[str]) -> list[str]:
-    """A line for each of the first ten *differences*, and one for the rest."""
-    more = [f"  … and {len(differences) - 10} more"] if len(differences) > 10 else []
-    return [*(f"  {each}" for each in differences[:10]), *more]

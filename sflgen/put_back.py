@@ -21,9 +21,10 @@ from hitables.ir.rule import Rule
 from hitables.kernel.retries import retries
 from hitables.parse.lines import quote
 
+from .differences import listed
 from .edits import Count, Edit, Key, Op, apply, empty_table, read_edits, rule_key
 from .edits import text as text_of
-from .kernel import FASTER, REPAIRS, Drift, Kernel, listed
+from .kernel import FASTER, REPAIRS, Drift, Kernel
 from .layout import ChainId
 from .lcs import gaps
 from .least_edits import rule_edits

@@ -30,10 +30,11 @@ from hitables.ir.program import Chain, Program
 from hitables.ir.rule import Rule
 
 from .chain_names import GeneratedNames
+from .commit import load_all
 from .counters import carried_text, deleted_rules
 from .edits import Edit, Op, empty_table, jumps_to, line, rule_key
 from .edits import text as text_of
-from .kernel import Drift, Kernel, load_all
+from .kernel import Drift, Kernel
 from .layout import ChainId, ChainLayout
 from .least_edits import sync
 from .planner import Plan

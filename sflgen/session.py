@@ -30,9 +30,10 @@ from hitables.rule_lines import lines_of
 from . import front_tree
 from .chain_names import GeneratedNames
 from .commands import CommandReader
+from .commit import loader
 from .edits import Edit, Op
 from .fold_scheduler import FoldScheduler
-from .kernel import Drift, Kernel, loader
+from .kernel import Drift, Kernel
 from .planner import Plan, costs_a_fold, fold_unproved, merged, plan_unproved
 from .proof import planner, prove_plan
 from .repair import check, shown

@@ -1,7 +1,7 @@
 """This boot of the machine: its name, and the time since it began.
 
-Nobody sets this clock, as NTP and `date -s` set that of the day, and it goes on while the machine sleeps.  So
-what shall happen after a minute is noted as a time of it, with the name of the boot.
+NTP and `date -s` set the clock of the day, but not this one, which also goes on while the machine sleeps.  A
+deadline is therefore recorded as a time of this clock, with the name of the boot.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ def _has_ended(store: StateDirectory, number: int) -> bool:
 def undo(store: StateDirectory, state: ApplyState, why: str, by_guard: bool = False) -> list[str]:
     """Load what ran before the rule set that waits; notes for the user.
 
-    *by_guard*: nobody has asked for it, so the user may not know of it yet.
+    *by_guard*: the guard does it, so the user may not know of it yet.  The state records that.
     """
     waiting = state.waiting
     assert waiting is not None

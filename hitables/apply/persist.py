@@ -200,7 +200,7 @@ def _write_starter(request: PersistRequest, folder: Path, access: SshAccess) -> 
 
 
 def _write_public(path: Path, text: str, mode: int) -> None:
-    """Write what root runs: everybody may read it, and nobody else write it, whatever the umask is."""
+    """Write a file that root runs.  Whatever the umask, all users may read it, and only root may write it."""
     before = os.umask(0o022)
     try:
         write_text(str(path), text)

@@ -58,7 +58,8 @@ def stream(folder: str, live: bool, path: str | None, proving: bool) -> None:
 
     from hitables.files import write_text
 
-    from ..kernel import Kernel, finish_commit
+    from ..commit import finish_commit
+    from ..kernel import Kernel
     from ..repair import check, shown
     from ..server import over_lines, over_socket
     from ..session import Session

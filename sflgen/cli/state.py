@@ -116,7 +116,8 @@ def init(
     from hitables.ir.choices import Malformed, backend_choice
     from hitables.ir.foreign import patterns_of
 
-    from ..kernel import Kernel, loader
+    from ..commit import loader
+    from ..kernel import Kernel
     from ..proof import start
     from ..settings import Settings
     from ..store import Store
@@ -217,7 +218,9 @@ def status(folder: str, live: bool) -> None:
 
     Exit status 1 and the differences if --live finds other rules in the kernel.
     """
-    from ..kernel import NOT_HELD, Kernel, finish_commit, listed
+    from ..commit import finish_commit
+    from ..differences import listed
+    from ..kernel import NOT_HELD, Kernel
     from ..planner import pending
     from ..store import ReadOnly, Store
 

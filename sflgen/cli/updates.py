@@ -40,7 +40,8 @@ def open_store(folder: str, live: bool) -> Iterator[tuple[Store, Callable[[Plan]
     """
     from hitables.files import write_text
 
-    from ..kernel import Kernel, finish_commit, loader
+    from ..commit import finish_commit, loader
+    from ..kernel import Kernel
     from ..repair import check, shown
     from ..store import Store
 

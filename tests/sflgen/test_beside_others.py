@@ -20,7 +20,8 @@ from hitables.kernel.legacy_lock import can_be_held_for
 from hitables.kernel.namespace import Namespace, run
 from hitables.parse import iptables
 from sflgen.commands import read_commands
-from sflgen.kernel import Drift, Kernel, load_all, loader
+from sflgen.commit import load_all, loader
+from sflgen.kernel import Drift, Kernel
 from sflgen.planner import plan_unproved, start_unproved
 from sflgen.put_back import _Hit, _repaired
 from sflgen.restore import Outdated, Restore

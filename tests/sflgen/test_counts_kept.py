@@ -16,10 +16,11 @@ from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.kernel.namespace import Namespace, run
 from sflgen.commands import read_commands
+from sflgen.commit import finish_commit, loader
 from sflgen.edits import Op
 from sflgen.front_tree import due, plan_front_tree
 from sflgen.hot_rules import hot_unproved
-from sflgen.kernel import Kernel, finish_commit, loader
+from sflgen.kernel import Kernel
 from sflgen.planner import Plan, fold_unproved, plan_unproved, start_unproved
 from sflgen.repair import find, take, undo, updates_of
 from sflgen.restore import Restore

@@ -27,7 +27,8 @@ from hitables.ir.packet import Backend
 from hitables.kernel.load_save import load
 from hitables.kernel.namespace import Namespace
 from sflgen.commands import read_commands
-from sflgen.kernel import Drift, Kernel, loader
+from sflgen.commit import loader
+from sflgen.kernel import Drift, Kernel
 from sflgen.planner import plan_unproved, start_unproved
 from sflgen.settings import Settings
 from sflgen.store import Store

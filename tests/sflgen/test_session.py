@@ -25,8 +25,9 @@ from hitables.kernel.load_save import load
 from hitables.kernel.namespace import Namespace, run
 from hitables.verify.question import Equal
 from sflgen.background import BackgroundFold, unreachable_pieces
+from sflgen.commit import loader
 from sflgen.edits import rule_key
-from sflgen.kernel import Kernel, loader
+from sflgen.kernel import Kernel
 from sflgen.planner import Plan, start_unproved
 from sflgen.proof import verify
 from sflgen.restore import Restore, Silent, once

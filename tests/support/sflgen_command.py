@@ -14,7 +14,8 @@ from support.planned_updates import prefixes
 import hitables
 from hitables.errors import LiveError
 from sflgen.cli import main
-from sflgen.kernel import Kernel, loader
+from sflgen.commit import loader
+from sflgen.kernel import Kernel
 from sflgen.planner import Plan
 from sflgen.store import Store
 
