@@ -112,7 +112,7 @@ def patterns_of(words: Iterable[str]) -> tuple[str, ...]:
 def unmatched(words: Iterable[str], programs: Iterable[Program]) -> list[tuple[str, str]]:
     """The names among *words* of --leave that no chain has; with each the preset that it resembles, or "".
 
-    A pattern with * or ? may wait for chains that come later, and so may a preset.
+    A pattern with *, ? or [ may wait for chains that come later, and so may a preset.
     """
     names = {chain.name for program in programs for table in program for chain in table.chains}
     lone = [
@@ -122,7 +122,7 @@ def unmatched(words: Iterable[str], programs: Iterable[Program]) -> list[tuple[s
 
 
 def is_foreign(name: str, patterns: Sequence[str]) -> bool:
-    """Whether the chain *name* matches one of *patterns*, in which * and ? match any letters."""
+    """Whether the chain *name* matches one of *patterns*, as fnmatch.fnmatchcase does."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
