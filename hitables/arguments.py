@@ -5,7 +5,7 @@ Every error is an InvalidOption that names the argument.
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict
@@ -25,11 +25,6 @@ if TYPE_CHECKING:
 Rules: TypeAlias = str | Program
 Names: TypeAlias = str | Iterable[str]  # of tables or chains; one name may be written as a str
 IPVersion: TypeAlias = Family | Literal[4, 6]
-
-SMALLEST_MEMORY = 1 << 20  # bytes; less than that is too little for any proof
-LARGEST_MEMORY = 1 << 62
-LONGEST = 1e9  # seconds
-
 
 SMALLEST_MEMORY = 1 << 20  # bytes; less than that is too little for any proof
 LARGEST_MEMORY = 1 << 62
@@ -150,7 +145,7 @@ def _check_numbers(options: CompileOptions) -> None:
             raise InvalidOption(f"{name} is a whole number, not {value!r}")
         if name == "uniform" and type(value) is not bool:
             raise InvalidOption(f"uniform is True or False, not {value!r}")
-        if name in _REAL and not (isinstance(value, int | float) and math.isfinite(value)):
+        if name in _REAL and not (isinstance(value, int | float) and abs(value) <= sys.float_info.max):
             raise InvalidOption(f"{name} is a number, not {value!r}")
 
 

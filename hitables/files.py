@@ -69,6 +69,8 @@ def read_text(path: str) -> str:
         raise trouble(name, error) from None
     except (EOFError, zlib.error) as error:
         raise FileError(f"{name}: {error}") from None
+    except UnicodeEncodeError:
+        raise FileError(f"{name!r}: no file can have this name") from None
     if len(data) > LARGEST:
         raise FileError(f"{name}: more than {LARGEST >> 20} MiB of text, the limit")
     return data.decode("utf-8", "surrogateescape")

@@ -6,12 +6,18 @@ Settings are chosen once, when a state begins, and are stored with it (store.py)
 from __future__ import annotations
 
 import enum
+import re
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hitables.compiler.compile import Options
-from hitables.errors import HitablesError
+from hitables.errors import InvalidOption
 from hitables.ir.choices import BackendChoice, Malformed, backend_choice, choose
+from hitables.ir.foreign import patterns_of
+
+# An iptables chain has a name of at most 28 letters; the number of a generated chain takes some of them.
+_PREFIX = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,15}")
 
 
 class Strategy(enum.Enum):
@@ -33,8 +39,11 @@ class Settings:
     delta      additional rules that entries may make an average packet read before a tree is grown anew
     max_updates  updates of a tree after which the next one grows it anew: the delta of "The Small, the
                Fast and the Lazy", section IV-D; None: updates are not counted
-    foreign    patterns of chains that other programs manage: never changed, never compared
-    prefix     the prefix of the names of generated chains
+    foreign    patterns of chains that other programs manage, or names of such programs as --leave takes them:
+               never changed, never compared
+    prefix     the prefix of the names of generated chains: a letter, and up to 15 letters, digits and _
+
+    Raises InvalidOption for a value that is none of these.
     """
 
     backend: BackendChoice = "any"
@@ -50,10 +59,25 @@ class Settings:
         # The enums are strings, and callers may write the words.
         object.__setattr__(self, "backend", backend_choice(self.backend))
         object.__setattr__(self, "malformed", choose(Malformed, self.malformed))
-        if self.delta < 0:
-            raise HitablesError("delta must be at least 0")
-        if self.max_updates is not None and self.max_updates < 0:
-            raise HitablesError("max_updates must be at least 0")
+        foreign: object = self.foreign
+        if isinstance(foreign, str):
+            foreign = (foreign,)
+        if not isinstance(foreign, Iterable):
+            raise InvalidOption(f"foreign: patterns of chains, not {foreign!r}; () means none")
+        object.__setattr__(self, "foreign", patterns_of(foreign))
+        for name, least in (("delta", 0), ("min_length", 1), ("max_updates", 0)):
+            value = getattr(self, name)
+            if type(value) is not int and not (value is None and name == "max_updates"):
+                raise InvalidOption(f"{name} is a whole number, not {value!r}")
+            if value is not None and value < least:
+                raise InvalidOption(f"{name} must be at least {least}")
+        most = self.max_expansion
+        if type(most) not in (int, float) or not 1 <= most <= sys.float_info.max:
+            raise InvalidOption(f"max_expansion is a number from 1, not {most!r}")
+        if not isinstance(self.prefix, str) or not _PREFIX.fullmatch(self.prefix):
+            raise InvalidOption(
+                f"prefix {self.prefix!r}: a letter, and up to 15 letters, digits and _ behind it"
+            )
 
     def options(self, table: str, chains: Iterable[str]) -> Options:
         """The options of the compiler that grows trees for *chains*."""

@@ -10,9 +10,10 @@ import click
 from ..errors import HitablesError
 from .help import command, option, section
 from .options import max_memory_option
+from .values import IntParam
 
 
-class Mode(click.ParamType[int]):
+class Mode(IntParam):
     """The mode of a file, as in 0660."""
 
     name = "mode"

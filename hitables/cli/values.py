@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -50,7 +50,14 @@ _UNITS = {"K": 10, "M": 20, "G": 30, "T": 40}
 LARGEST_SIZE = 1 << 50
 
 
-class Size(click.ParamType[int]):
+# Generic since click 8.4; the project takes 8.1, too.
+if TYPE_CHECKING:
+    IntParam = click.ParamType[int]
+else:
+    IntParam = click.ParamType
+
+
+class Size(IntParam):
     """Bytes, as in 512M or 2G."""
 
     name = "size"

@@ -19,6 +19,7 @@ from hitables.errors import DatabaseError
 
 from ._engine import ffi, lib
 from .arrays import pointer
+from .owned import owned
 from .records import as_values
 from .status import DATABASE, EVOLVE, FLOWS, WALK, check
 from .threads import stoppable
@@ -203,7 +204,7 @@ class Classifier:
             lib.vfdb_close(handle[0])  # an interrupt may come when the build has just ended
             raise
         # A build in the background reads the plan until the database has been closed.
-        self._db = ffi.gc(handle[0], lambda db, plan=plan: lib.vfdb_close(db))
+        self._db = owned(handle[0], lib.vfdb_close, plan)
 
     @property
     def handle(self) -> Any:

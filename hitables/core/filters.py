@@ -15,6 +15,7 @@ import numpy.typing as npt
 from ._engine import ffi, lib
 from .arrays import pointer
 from .classifiers import Composition, EnginePlan, U32Array
+from .owned import owned
 from .records import as_values
 from .status import FILTERS, check
 
@@ -64,7 +65,7 @@ class Filters:
             lib.filters_close(handle[0])  # an interrupt may come when the build has just ended
             raise
         # The plan is read until the end: a structure may be building in the background.
-        self._filters = ffi.gc(handle[0], lambda filters, plan=plan: lib.filters_close(filters))
+        self._filters = owned(handle[0], lib.filters_close, plan)
 
     @property
     def handle(self) -> Any:
@@ -138,7 +139,7 @@ class Monitor:
         handle = ffi.new("struct filter_monitor **")
         check(FILTERS, lib.filter_monitor_open(filters.handle, handle), plan="a monitor")
         # The queue is the filters', so they outlive the monitor.
-        self._monitor = ffi.gc(handle[0], lambda monitor, of=filters: lib.filter_monitor_close(monitor))
+        self._monitor = owned(handle[0], lib.filter_monitor_close, filters)
         self._dims = filters.dims
         self.closed = False
         self.descriptor = int(lib.filter_monitor_fd(self._monitor))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,12 @@ def whole(name: str, value: object, least: int, most: int) -> int:
     if not least <= number <= most:
         raise DatabaseError(f"{name} must lie in {least}..{most}, not {number}")
     return number
+
+
+def one_of(name: str, value: object, known: Iterable[object]) -> None:
+    """DatabaseError unless *value* is one of the words or numbers *known*."""
+    if not isinstance(value, str | int) or value not in tuple(known):
+        raise DatabaseError(f"{name} is {value!r}; it is one of {', '.join(map(str, known))}")
 
 
 def check_array(name: str, array: object, dtype: npt.DTypeLike, *shape: int | str) -> None:

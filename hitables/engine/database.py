@@ -106,9 +106,8 @@ class Rules:
                 raise DatabaseError(
                     f"{rule!r} is no rule of five fields; rules by ranges are Rules.of_ranges"
                 )
-        rows = [(*rule.src, *rule.dst, *rule.sport, *rule.dport, *_protocols(rule.proto)) for rule in filters]
-        boxes = np.array(rows, np.uint32).reshape(-1, FIVE_TUPLE.dims, 2)
-        return cls(FIVE_TUPLE, boxes, np.arange(len(rows), dtype=np.uint32))
+        ranges = [(rule.src, rule.dst, rule.sport, rule.dport, _protocols(rule.proto)) for rule in filters]
+        return cls(FIVE_TUPLE, _boxes_of(ranges), np.arange(len(filters), dtype=np.uint32))
 
     def __len__(self) -> int:
         return len(np.unique(self.priority))
@@ -304,3 +303,21 @@ def _position(position: int) -> int:
 
 def _protocols(proto: int | None) -> Range:
     return (0, 255) if proto is None else (proto, proto)
+
+
+def _boxes_of(ranges: Sequence[Sequence[Range]]) -> npt.NDArray[np.uint32]:
+    """[rules][dims][2]: the box of each rule of five fields; DatabaseError for what are no whole numbers."""
+    shape = (len(ranges), FIVE_TUPLE.dims, 2)
+    try:
+        values = np.array(ranges)
+    except ValueError:  # some have more numbers than others
+        values = np.empty(0)
+    if values.shape == shape and values.dtype.kind in "iu" and values.min() >= 0 and values.max() < 1 << 32:
+        return values.astype(np.uint32)
+    boxes = []  # again one by one, for the error
+    for number, each in enumerate(ranges):
+        try:
+            boxes.append(FIVE_TUPLE.boxes(each))
+        except DatabaseError as error:
+            raise DatabaseError(f"rule {number}: {error}") from None
+    return np.concatenate([np.empty((0, *shape[1:]), np.uint32), *boxes])

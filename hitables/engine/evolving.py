@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ..core.evolve import FORMS, Evolving
 from ..errors import DatabaseError
-from .arguments import check_array, check_headers, in_place, whole
+from .arguments import check_array, check_headers, in_place, one_of, whole
 from .cache_statistics import EvolvingStatistics
 from .closable import Closable
 from .database import LIMIT, NO_RULE, PRIORITY_LIMIT, Rules
@@ -59,8 +59,7 @@ def evolve_options(
 ) -> dict[str, int]:
     """struct evolve_options; DatabaseError for values that are not possible."""
     for name, value, known in (("order", order, ORDERS), ("first", first, FIRST), ("cuts", cuts, CUTS)):
-        if value not in known:
-            raise DatabaseError(f"{name} is {value!r}; it is one of {', '.join(known)}")
+        one_of(name, value, known)
     return {
         "window": whole("window", window, 1, 1 << 24),
         "by_age": ORDERS.index(order),
@@ -124,7 +123,9 @@ class EvolvingRules(Closable[Evolving]):
         limit: int = 0,
     ) -> None:
         limit = whole("limit", limit, 0, LIMIT)
-        options = evolve_options(window, order, first, tries, prune, leaf, cuts)
+        if not isinstance(rules, Rules):
+            raise DatabaseError(f"evolving rules are those of Rules, not of {type(rules).__name__}")
+        options = evolve_options(window, order, first, tries, bool(prune), leaf, cuts)
         self.layout, self.window = rules.layout, window
         boxes, priority = in_place(rules.boxes), in_place(rules.priority)
         self._handle = Evolving(
@@ -208,8 +209,7 @@ class EvolvingRules(Closable[Evolving]):
         return self._opened().bytes()
 
     def _check_cache(self, cache: int, form: str) -> None:
-        if form not in FORMS:
-            raise DatabaseError(f"form is {form!r}; it is one of {', '.join(FORMS)}")
+        one_of("form", form, FORMS)
         if whole("cache", cache, 0, sys.maxsize) > self.window:
             raise DatabaseError(
                 f"a cache of {cache} rules: a window of {self.window} samples has at most as many"

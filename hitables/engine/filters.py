@@ -69,7 +69,7 @@ class Filter:
     action: Action
 
     def __post_init__(self) -> None:
-        if self.action not in tuple(Action):
+        if not isinstance(self.action, int) or self.action not in tuple(Action):
             known = ", ".join(each.name for each in Action)
             raise DatabaseError(f"filter {self.priority}: {self.action!r} is no action; there are {known}")
         object.__setattr__(self, "action", Action(self.action))

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ..core.flows import HASHES, SCHEMES, ZOBEL_SEED, Flows, hash_of
 from ..errors import DatabaseError
-from .arguments import check_array, check_headers, check_in_place, in_place, whole
+from .arguments import check_array, check_headers, check_in_place, in_place, one_of, whole
 from .closable import Closable
 from .database import LIMIT, Database
 from .flow_statistics import FlowChains, FlowStatistics, statistics
@@ -57,9 +57,9 @@ class FlowTable(Closable[Flows]):
         history: bool = False,
         limit: int = 0,
     ) -> None:
-        _one_of("scheme", scheme, SCHEMES)
-        _one_of("hash", hash, HASHES)
-        _one_of("key_bytes", key_bytes, LAYOUTS)
+        one_of("scheme", scheme, SCHEMES)
+        one_of("hash", hash, HASHES)
+        one_of("key_bytes", key_bytes, LAYOUTS)
         buckets = whole("buckets", buckets, 1, (1 << 32) - 1)
         purge_at = whole("purge_at", purge_at, 2, PURGE_AT_LIMIT - 1)
         purge = whole("purge", purge, 0, purge_at - 1)
@@ -67,7 +67,9 @@ class FlowTable(Closable[Flows]):
         seed = _seed(hash, seed)
         self.scheme, self.buckets, self.key_bytes, self.history = scheme, buckets, key_bytes, history
         self.layout = LAYOUTS[key_bytes]
-        self._handle = Flows(scheme, buckets, purge_at, purge, hash, seed, self.layout.bits, history, limit)
+        self._handle = Flows(
+            scheme, buckets, purge_at, purge, hash, seed, self.layout.bits, bool(history), limit
+        )
 
     def replay(
         self,
@@ -114,7 +116,7 @@ class FlowTable(Closable[Flows]):
                 if array is not None:
                     check_array(name, array, np.uint32, len(block))
                     check_in_place(name, array, written=name == "out")
-            self._opened().replay(block, rules, values, out, group, counted)
+            self._opened().replay(block, rules, values, out, group, bool(counted))
         return self.statistics()
 
     def statistics(self) -> FlowStatistics:
@@ -159,7 +161,7 @@ class FlowTable(Closable[Flows]):
 
 def flow_hash(name: str, key: bytes, seed: int | None = None) -> int:
     """The hash of a key of any bytes: 31 bits of zobel, 32 of crc32c and multiply_shift, 64 of the others."""
-    _one_of("hash", name, HASHES)
+    one_of("hash", name, HASHES)
     _check_key(key)
     if not 1 <= len(key) <= 80:
         raise DatabaseError(f"a key has 1 to 80 bytes, not {len(key)}")
@@ -175,8 +177,3 @@ def _seed(hash_name: str, seed: int | None) -> int:
 def _check_key(key: object) -> None:
     if not isinstance(key, bytes):
         raise DatabaseError(f"a key must be bytes, not {type(key).__name__}")
-
-
-def _one_of(name: str, value: object, known: Iterable[object]) -> None:
-    if value not in tuple(known):
-        raise DatabaseError(f"{name} is {value!r}; it is one of {', '.join(map(str, known))}")

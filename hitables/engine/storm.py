@@ -20,7 +20,7 @@ from ..core import pipeline
 from ..core.evolve import FORMS
 from ..errors import DatabaseError, OutOfMemory
 from .algorithms import AlgorithmSpec
-from .arguments import in_place, whole
+from .arguments import in_place, one_of, whole
 from .closable import Closable
 from .database import LIMIT, Database, Rules
 from .evolving import checked_classes, checked_headers, evolve_options
@@ -212,10 +212,9 @@ class Storm(Closable[Database]):
         chosen = self.partition
         _check_numbers(chosen, cache, window, publish, copies, batch, rings, inputs, queue, every, limit)
         for name, value, known in (("form", form, FORMS), ("full", full, ("wait", "lose"))):
-            if value not in known:
-                raise DatabaseError(f"{name} is {value!r}; it is one of {', '.join(known)}")
-        if not 0 <= low < high <= 1:
-            raise DatabaseError(f"low and high must rise from 0 to 1, not {low:g} and {high:g}")
+            one_of(name, value, known)
+        if not all(isinstance(each, float | int) for each in (low, high)) or not 0 <= low < high <= 1:
+            raise DatabaseError(f"low and high must rise from 0 to 1, not {low!r} and {high!r}")
         if own and (chosen.updaters or chosen.idle):
             raise DatabaseError(f"cache threads with rules of their own need no updater: not {chosen}")
         if queue and chosen.updaters > 1:
@@ -231,19 +230,19 @@ class Storm(Closable[Database]):
             "copies": copies,
             "publish": publish,
             "threads": [chosen.caches, chosen.classifiers, chosen.updaters],
-            "own": own,
+            "own": bool(own),
             "every": every,
             "idle": chosen.idle,
             "low": round(100 * low),
             "high": round(100 * high),
-            "literal": literal,
+            "literal": bool(literal),
             "batch": batch,
             "ring_room": rings,
             "input_room": inputs,
             "queue_room": queue,
-            "ring_locked": ring_locks,
+            "ring_locked": bool(ring_locks),
             "block": full == "wait",
-            "pin": pin,
+            "pin": bool(pin),
             "fault_kind": len(pipeline.KINDS),
         }
         self._handle = Database(plan, rules, limit=limit)
@@ -263,6 +262,7 @@ class Storm(Closable[Database]):
         rows = checked_headers(headers, self._rules.layout)
         options = self._options | {"rate": rate}
         if fault:
+            one_of("the kind of a thread", fault[0], pipeline.KINDS)
             names = ("fault_kind", "fault_number", "fault_after")
             options |= dict(zip(names, (pipeline.KINDS.index(fault[0]), *fault[1:]), strict=True))
         answers, by = np.full(len(rows), -1, np.int32), np.empty(len(rows), np.uint8)

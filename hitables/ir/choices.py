@@ -46,7 +46,7 @@ def choose(kind: type[Choice], word: str) -> Choice:
 
 def backend_choice(word: str) -> BackendChoice:
     """The backend called *word*, or "any"; InvalidOption for another word."""
-    if word == "any":
+    if isinstance(word, str) and word == "any":
         return "any"
     try:
         return Backend(word)

@@ -317,6 +317,8 @@ def test_a_file_is_read_plain_and_packed_under_its_name(tmp_path: Path) -> None:
         assert program.name == str(path) and program.tables == hitables.read(OFFICE).tables
     with pytest.raises(hitables.FileError, match="none"):
         hitables.read_file(tmp_path / "none")
+    with pytest.raises(hitables.FileError, match="no file can have this name"):
+        hitables.read_file("\ud800")
 
 
 # ---- types, processes ----
@@ -372,10 +374,11 @@ def test_a_strict_checker_accepts_right_calls_and_finds_wrong_ones(tmp_path: Pat
     assert sorted({int(line) for _, line in found}) == [3, 4, 5, 6]
 
 
-def test_the_mark_for_checkers_is_installed_with_the_package() -> None:
-    assert (ROOT / "hitables/py.typed").exists()
+@pytest.mark.parametrize("package", ["hitables", "sflgen"])
+def test_the_mark_for_checkers_is_installed_with_the_package(package: str) -> None:
+    assert (ROOT / package / "py.typed").exists()
     build = (ROOT / "meson.build").read_text()
-    assert "install_subdir('hitables'" in build and "py.typed" not in build
+    assert f"install_subdir('{package}'" in build and "py.typed" not in build
 
 
 def test_the_package_runs_as_the_command() -> None:
@@ -432,6 +435,8 @@ def test_arguments_out_of_range_or_of_a_wrong_type_are_refused(arguments: Any, m
 def test_a_leaf_of_no_rules_and_a_packet_that_is_none_are_refused() -> None:
     with pytest.raises(hitables.InvalidOption, match="leaf-size"):
         hitables.compile(OFFICE, leaf_size=0)
+    with pytest.raises(hitables.InvalidOption, match="spfac is a number"):
+        hitables.compile(OFFICE, spfac=10**400)  # more than a float can be
     with pytest.raises(hitables.InvalidOption, match="not NoneType"):
         hitables.trace(OFFICE, cast(Any, None), chain="INPUT")
 

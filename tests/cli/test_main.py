@@ -42,6 +42,16 @@ def test_help_loads_nothing_heavy() -> None:
     assert done.stderr.strip() == "set()" and "compile" in done.stdout
 
 
+def test_the_commands_load_with_the_first_click_that_the_project_takes() -> None:
+    """Its classes take no types, as those of click 8.4 do."""
+    code = (
+        "import click\ndef refuse(*types): raise TypeError('not subscriptable')\n"
+        "click.ParamType.__class_getitem__ = refuse\n"
+        "import hitables.cli.filters, hitables.cli.values, hitables.cli.main, sflgen.cli"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_compile_reads_standard_input_and_writes_standard_output(small: Path) -> None:
     piped = run("compile", text=SMALL)
     assert piped.stdout.startswith("# Compiled by hitables") and " -g ht" in piped.stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,12 @@ from hitables.errors import DatabaseError
 
 LAYOUT = Layout((8, 8))
 RULES = Rules.of_ranges([[(0, 9), (0, 255)], [(5, 20), (1, 1)]], LAYOUT)
+
+
+def five_fields(**values: object) -> Rules:
+    """A rule for each packet, and one that is the same but for *values*."""
+    rule = {"src": (0, 5), "dst": (0, 5), "sport": (0, 5), "dport": (0, 5), "proto": 6}
+    return Rules.of_filter([SimpleNamespace(**rule), SimpleNamespace(**rule | values)])
 
 
 @pytest.mark.parametrize(
@@ -56,6 +63,15 @@ RULES = Rules.of_ranges([[(0, 9), (0, 255)], [(5, 20), (1, 1)]], LAYOUT)
         (lambda: engine.open(None, RULES), "not as None"),
         (lambda: engine.open(5, RULES), "not as 5"),
         (lambda: engine.open("linear", [1, 2]), "1 is no rule of five fields"),
+        (lambda: five_fields(src=(0, -1)), r"rule 1: field 0: the range 0\.\.-1 is empty"),
+        (lambda: five_fields(src=(0, 2**32 + 5)), "rule 1: field 0: .* does not fit into 32 bits"),
+        (lambda: five_fields(proto=6.5), r"rule 1: .* pairs of whole numbers, .*6\.5"),
+        (lambda: five_fields(dst=("0", "8")), "rule 1: .* pairs of whole numbers"),
+        (lambda: five_fields(dport=(1, 2, 3)), "rule 1: .* pairs of whole numbers"),
+        (lambda: five_fields(sport=(0, 70000)), "dimension 2: the range is wider"),
+        (lambda: engine.EvolvingRules([1]), "evolving rules are those of Rules, not of list"),
+        (lambda: engine.EvolvingRules(RULES, order=np.zeros(2)), "order is array"),
+        (lambda: engine.Storm("linear", RULES, low=10**400), "low and high must rise"),
         (lambda: engine.open("linear", RULES).search([[1, 2]]), "must be an array of numpy, not list"),
         (lambda: engine.open("linear", RULES).search(None), "not NoneType"),
         (lambda: engine.Filter(1, ((0, 1),) * 5, "nope"), "'nope' is no action; there are DENY"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import select
+import subprocess
+import sys
 import threading
 import time
 from functools import cache
@@ -331,6 +333,20 @@ def test_events_that_were_pending_when_the_filters_closed_are_still_read() -> No
     assert [event.header for event in monitor.read()] == [(4,)]
     with pytest.raises(DatabaseError, match="the filters are closed"):
         monitor.read(0)
+
+
+def test_filters_and_their_monitor_are_freed_in_order_though_they_are_part_of_one_cycle() -> None:
+    program = """
+import gc
+from hitables.engine import FIVE_TUPLE, Action, Filter, Filters
+every = tuple((0, 2**width - 1) for width in FIVE_TUPLE.widths)
+for _ in range(50):
+    cycle = [Filters("linear", [Filter(1, every, Action.ADD_EVENT)])]
+    cycle += [cycle[0].monitor(), cycle]
+    del cycle
+    gc.collect()
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)  # memory freed twice ends the process
 
 
 def test_a_monitor_has_no_events_from_before_it_was_opened() -> None:
