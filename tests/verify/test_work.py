@@ -115,7 +115,7 @@ def test_lint_cuts_by_the_rules_that_decide_most() -> None:
         ]
         return looked_at_by_lint(program, "filter")
 
-    few, many = looked_at(400), looked_at(1600)
+    few, many = looked_at(200), looked_at(800)
     assert many < few * 4**MOST
 
 
