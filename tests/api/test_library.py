@@ -387,6 +387,9 @@ def test_the_package_runs_as_the_command() -> None:
     assert (done.returncode, done.stderr) == (0, "") and done.stdout == run("lint", text=OFFICE).stdout
     usage = subprocess.run([*command[:3], "--help"], capture_output=True, text=True, check=True).stdout
     assert usage.startswith("Usage: python -m hitables ")
+    sflgen = [sys.executable, "-m", "sflgen", "--help"]
+    usage = subprocess.run(sflgen, capture_output=True, text=True, check=True).stdout
+    assert usage.startswith("Usage: python -m sflgen ")
 
 
 # Modules that take long to load, and that these commands do not need.
