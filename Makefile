@@ -170,6 +170,9 @@ bench-reading: setup ## reading a kernel of 13,500 rules, compared with what is 
 apply-campaign: setup ## 200 applies cut short at random moments, both backends and families (needs root)
 	python -m benchmarks.applies $(BENCH_FLAGS)
 
+lowest: setup ## the commands with the oldest versions of the libraries that the package takes (needs PyPI)
+	tools/lowest
+
 ansible: setup ## ansible-test of the collection in integrations/: its unit tests, and the rules for modules (needs PyPI)
 	rm -rf out/ansible && mkdir -p out/ansible && cp -r integrations/ansible_collections out/ansible/
 	cd out/ansible/ansible_collections/hitables/firewall && git init -q . && git add -A && \
