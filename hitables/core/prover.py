@@ -324,8 +324,9 @@ class Prover:
         lib.prover_restore(self._handle)
 
     def rules_met(self, chain: int, before: int, sets: array[int], limit: int) -> list[int]:
-        """The rules of *chain*, at most *limit*, that packets in *sets* may meet before a rule (or NONE).
+        """The rules of *chain* that packets in *sets* may meet before a rule: the last *limit* ones, at most.
 
+        *before* NONE: before the chain's end, the first ones.  None behind a rule that decides all of them.
         MemoryError where none is left.
         """
         rules = ffi.new("uint32_t[]", limit)

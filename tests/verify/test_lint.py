@@ -20,6 +20,7 @@ from hitables.ir.packet import Backend
 from hitables.ir.program import Program, Table
 from hitables.ir.rule import Match, Metadata, Role, Rule
 from hitables.verify import altered, exact
+from hitables.verify import lint as lint_module
 from hitables.verify.encoding import Encoding
 from hitables.verify.lint import DROPS, EMPTY, NEVER, NOTHING, UNREACHED, Flaw, lint
 from hitables.verify.match_box import MatchBox, PacketSet, written_by
@@ -65,6 +66,29 @@ def test_a_rule_that_asks_the_same_mark_covers_it_alone() -> None:
 def test_rules_that_cover_together_are_all_listed() -> None:
     rules = "-A INPUT -s 10.0.0.0/9 -j ACCEPT\n-A INPUT -s 10.128.0.0/9 -j REJECT\n-A INPUT -s 10.0.0.0/8 -j LOG\n"
     assert summary(rules) == [(NEVER, 7, (5, 6))]
+
+
+@pytest.mark.parametrize(
+    ("rules", "line", "covering"),
+    [
+        ("-s 10.0.0.0/8 -j RETURN\n-s 10.1.1.1 -j ACCEPT", 8, (7,)),
+        ("-s 1.1.1.1 -j ACCEPT\n-j RETURN\n-j ACCEPT", 9, (8,)),
+        ("-p udp -j LOG\n-j RETURN\n-s 1.1.1.1 -j ACCEPT", 9, (8,)),
+        ("-s 10.0.0.0/9 -j RETURN\n-s 10.128.0.0/9 -j RETURN\n-s 10.0.0.0/8 -j RETURN", 9, (7, 8)),
+    ],
+)
+def test_a_return_of_a_user_chain_covers_the_rules_behind_it(
+    rules: str, line: int, covering: tuple[int, ...]
+) -> None:
+    in_chain = "".join(f"-A u {rule}\n" for rule in rules.splitlines())
+    found = summary(f"-A INPUT -j u\n{in_chain}", chains=":u - [0:0]\n")
+    assert [each for each in found if each[0] == NEVER] == [(NEVER, line, covering)]
+
+
+def test_the_nearest_of_many_rules_that_packets_meet_is_named() -> None:
+    many = "".join(f"-A INPUT -s 10.0.{at}.0/24 -p tcp -j DROP\n" for at in range(lint_module.MOST_MET + 1))
+    rules = f"{many}-A INPUT -s 10.0.0.0/8 -j REJECT\n-A INPUT -s 10.0.0.0/9 -j ACCEPT\n"
+    assert summary(rules) == [(NEVER, 71, (70,))]
 
 
 def test_a_rule_that_contradicts_itself() -> None:

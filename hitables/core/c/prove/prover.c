@@ -389,9 +389,16 @@ size_t prover_front(struct prover *p, uint32_t chain, uint32_t rule, const uint3
     p->r.plain = true; /* packets meet the jumps to idle chains, too */
     struct residual_list list = residual_list(&p->r, chain, NONE);
     p->r.plain = false;
-    for (size_t at = 0; !p->r.failed && at < list.n && n < room && list.v[at].rule != rule; at++)
+    if (p->r.failed)
+        return SIZE_MAX;
+    size_t end = 0, first = 0;
+    while (end < list.n && list.v[end].rule < rule)
+        end++;
+    if (rule != NONE && end > room)
+        first = end - room; /* the last one may decide all */
+    for (size_t at = first; at < end && n < room; at++)
         rules[n++] = list.v[at].rule;
-    return p->r.failed ? SIZE_MAX : n;
+    return n;
 }
 
 enum prove_status prover_run(struct prover *p, uint32_t a, uint32_t b, uint32_t end_a, uint32_t end_b,

@@ -351,8 +351,8 @@ static bool leaves_call(const struct residual *r, const struct residual_item *ou
     return false;
 }
 
-/* Copy into out (which may be the list itself) what the region leaves of list. */
-size_t residual_filter(const struct residual *r, const struct residual_list *list, struct residual_item *out,
+/* `residual_filter`, with the rules at the end that change nothing; of a plain residual with all RETURN. */
+static size_t filtered(const struct residual *r, const struct residual_list *list, struct residual_item *out,
                        uint32_t dim)
 {
     size_t n = 0;
@@ -377,7 +377,7 @@ size_t residual_filter(const struct residual *r, const struct residual_list *lis
         }
         if (guarded->kind == ACTION_FAIL)
             continue;
-        if (item.open || guarded->kind != ACTION_RETURN)
+        if (item.open || guarded->kind != ACTION_RETURN || r->plain)
             out[n++] = item;
         blocked |= guarded->writes;
         bool ends = surely_ends(r, guarded);
@@ -397,7 +397,14 @@ size_t residual_filter(const struct residual *r, const struct residual_list *lis
             dim = ALL_DIMS;
         at = next - 1;
     }
-    return trimmed(r, list, out, n);
+    return n;
+}
+
+/* Copy into out (which may be the list itself) what the region leaves of list. */
+size_t residual_filter(const struct residual *r, const struct residual_list *list, struct residual_item *out,
+                       uint32_t dim)
+{
+    return trimmed(r, list, out, filtered(r, list, out, dim));
 }
 
 /* Whether it enters a chain in which nothing happens. */
@@ -448,7 +455,7 @@ struct residual_list residual_list(struct residual *r, uint32_t chain, uint32_t 
     if (!result.v)
         return result;
     result.n = put_chain(r, chain, 0, 0, result.v);
-    result.n = residual_filter(r, &result, result.v, NONE);
+    result.n = r->plain ? filtered(r, &result, result.v, NONE) : residual_filter(r, &result, result.v, NONE);
     return result;
 }
 

@@ -100,7 +100,7 @@ struct residual {
     size_t input_bytes, limit; /* limit: bytes in all; 0: any number */
     uint64_t looked_at; /* rules put in lists, and items copied with them */
     bool failed; /* memory is exhausted */
-    bool plain; /* chain_ends and chain_idle are not used */
+    bool plain; /* lists have all rules that packets meet; chain_ends and chain_idle are not used */
 };
 
 /* How far a chain was read.  LOW_BUSY: chains that it enters are being read; LOW_APART: it is read, but a
