@@ -43,7 +43,8 @@ KINDS: dict[str, FindingKind] = {
     ),
     "changes-nothing": FindingKind(
         "Rule that changes nothing",
-        "Without the rule every packet would be treated the same: later rules or the policy have its effect.",
+        "Without the rule every packet would be treated the same: later rules or the policy have its effect, "
+        "or all packets come back from the chain that it enters.",
     ),
     "empty-chain": FindingKind("Jump to an empty chain", "The chain that the rule enters has no rules."),
     "unreached-chain": FindingKind(

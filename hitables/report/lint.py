@@ -87,9 +87,15 @@ def _message(flaw: Flaw, table: Table) -> str:
         return "; ".join((f"chain {name} is empty: entering it does nothing", *remaining))
     if flaw.kind == NOTHING:
         nothing = f"changes nothing{_once_removed(flaw)}"
+        if flaw.why and not lines:
+            return f"{nothing}: {flaw.why}"
+        own = table[flaw.chain].policy is None
+        if flaw.why:
+            end = f"what follows {flaw.chain}" if own else "the policy"
+            return f"{nothing}: {lines}, or {end}, would do the same"
         if lines:
             return f"{nothing}: {lines} would do the same"
-        if table[flaw.chain].policy is None:
+        if own:
             return f"{nothing}: packets that return from {flaw.chain} are treated the same"
         return f"{nothing}: the policy does the same"
     if lines:
