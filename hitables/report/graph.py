@@ -17,6 +17,7 @@ from ..ir.program import Program
 from ..ir.rule import Kind
 from ..nouns import counted
 from .svg import svg
+from .xml_text import xml_name
 
 # Edges of more jumps than this are labelled with their number instead of their tests.
 MAX_TESTS = 2
@@ -108,12 +109,10 @@ def _svg(graph: nx.DiGraph) -> str:
 
 
 def _printable(graph: nx.DiGraph) -> nx.DiGraph:
-    """The graph with bytes that are no text written as \\xff: XML cannot hold them."""
+    """The graph with all texts as XML can hold them."""
 
     def plain(text: object) -> object:
-        if not isinstance(text, str):
-            return text
-        return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        return xml_name(text) if isinstance(text, str) else text
 
     copy = nx.DiGraph(**{key: plain(value) for key, value in graph.graph.items()})
     for name, of in graph.nodes(data=True):

@@ -7,16 +7,13 @@ Where there are several reports, the name of a testsuite starts with the file un
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from xml.etree import ElementTree
 
 from .finding import Case, Report
-
-# Characters that XML 1.0 cannot hold, even escaped; bytes that were no UTF-8 are among them.
-_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+from .xml_text import xml_text
 
 
 def junit(reports: Sequence[Report]) -> str:
@@ -55,7 +52,7 @@ def _element(tag: str, cases: Iterable[Case], name: str, seconds: float) -> Elem
     counted = list(cases)
     return ElementTree.Element(
         tag,
-        name=_xml(name),
+        name=xml_text(name),
         time=f"{seconds:.3f}",
         tests=str(len(counted)),
         failures=str(sum(bool(case.findings) for case in counted)),
@@ -67,19 +64,17 @@ def _element(tag: str, cases: Iterable[Case], name: str, seconds: float) -> Elem
 def _case(case: Case, class_name: str) -> ElementTree.Element:
     element = ElementTree.Element(
         "testcase",
-        name=_xml(case.name),
-        classname=_xml(class_name),
+        name=xml_text(case.name),
+        classname=xml_text(class_name),
         time=f"{case.seconds:.3f}",
     )
     for finding in case.findings:
-        failure = ElementTree.SubElement(element, "failure", type=finding.kind, message=_xml(finding.message))
-        failure.text = _xml(finding.text or finding.message)
+        failure = ElementTree.SubElement(
+            element, "failure", type=finding.kind, message=xml_text(finding.message)
+        )
+        failure.text = xml_text(finding.text or finding.message)
     if case.trouble:
-        ElementTree.SubElement(element, "error", type="undecided", message=_xml(case.trouble))
+        ElementTree.SubElement(element, "error", type="undecided", message=xml_text(case.trouble))
     if case.skipped:
-        ElementTree.SubElement(element, "skipped", message=_xml(case.skipped))
+        ElementTree.SubElement(element, "skipped", message=xml_text(case.skipped))
     return element
-
-
-def _xml(text: str) -> str:
-    return _NO_XML.sub("\ufffd", text)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from xml.etree import ElementTree
+
 import pytest
 
 from hitables import read
@@ -33,6 +35,19 @@ def test_drawing_a_call_graph_changes_no_setting_and_no_backend_of_matplotlib() 
         drawn = graph.draw(read(RULES, family=Family.IPV4), "svg")
         assert dict(matplotlib.rcParams) == before
     assert "ssh" in drawn and "</svg>" in drawn
+
+
+@pytest.mark.parametrize("form", ["svg", "graphml"])
+def test_names_that_xml_cannot_hold_are_written_with_escapes_and_stay_different(
+    form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if form == "svg":
+        pytest.importorskip("matplotlib")
+        monkeypatch.setattr(graph, "svg", lambda figure, **settings: svg(figure, letters="none", **settings))
+    chains = "".join(f":a{letter} -\n" for letter in ("\ufffe", "\uffff", "\udcff"))
+    drawn = graph.draw(read(f"*filter\n:INPUT DROP\n{chains}COMMIT\n", family=Family.IPV4), form)
+    ElementTree.fromstring(drawn)
+    assert all(f"a\\{escape}" in drawn for escape in ("ufffe", "uffff", "xff"))
 
 
 def test_the_name_of_a_chain_is_no_formula(monkeypatch: pytest.MonkeyPatch) -> None:
