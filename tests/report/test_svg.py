@@ -50,6 +50,12 @@ def test_names_that_xml_cannot_hold_are_written_with_escapes_and_stay_different(
     assert all(f"a\\{escape}" in drawn for escape in ("ufffe", "uffff", "xff"))
 
 
+@pytest.mark.filterwarnings("error")
+def test_letters_that_the_font_lacks_are_left_to_the_viewer() -> None:
+    pytest.importorskip("matplotlib")
+    assert ">\u4e2d</" in graph.draw(read(RULES.replace("ssh", "\u4e2d"), family=Family.IPV4), "svg")
+
+
 def test_the_name_of_a_chain_is_no_formula(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")
     monkeypatch.setattr(graph, "svg", lambda figure, **settings: svg(figure, letters="none", **settings))
