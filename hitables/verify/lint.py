@@ -18,27 +18,23 @@ import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from hitables.core.prover import NONE, Alteration
-from hitables.ir.fields import Field, top
+from hitables.core.prover import Alteration
 from hitables.ir.foreign import is_hidden
-from hitables.ir.intervals import Values
 from hitables.ir.marker import is_marker
 from hitables.ir.program import Chain, Program, Table, check_names, with_undeclared_kept
-from hitables.ir.rule import Ends, Kind, Role, Rule
+from hitables.ir.rule import Kind, Role, Rule
 
 from .altered import AlteredTable, ClassProver, OutOfBudget, RuleAt
 from .deadline import Deadline
 from .exact import Tell
-from .match_box import NOWHERE, MatchBox, PacketSet, entry_tests, written_by
+from .lint_reasons import Reasons
+from .match_box import NOWHERE, MatchBox, entry_tests, written_by
 from .question import Question, with_open_policies
 from .reachability import Reachability
-from .region_words import RegionWords
 
 NEVER, NOTHING, EMPTY, UNREACHED = "never-matches", "changes-nothing", "empty-chain", "unreached-chain"
 DROPS = "its matches still drop packets with broken headers"
 ASKS = "its matches still ask a memory"
-MOST_MET = 64  # rules that packets of a rule meet first, as far as they are examined
-MOST_ASKED = 2_000  # questions of a table about rules that packets meet, besides one for each flaw
 
 
 @dataclass(frozen=True)
@@ -236,8 +232,7 @@ class _TableLinter:
         entered = (chain for place, chain in question.entered if place == table.name)
         self.entered_by_foreign = reach.reached_from(entered)
         self.removed: list[RuleAt] = []
-        self.replaced = set[str]()  # chains of removed rules that decided packets as later rules do
-        self.left_to_ask = MOST_ASKED
+        self.reasons = Reasons(table, self.family, reach, self.altered, self.first_rule, self.written)
 
     # ---- flaws ----
 
@@ -257,8 +252,9 @@ class _TableLinter:
                 continue
             if not self._may_go(at):
                 continue
-            flaw = self._never_flaw(at)
-            yield replace(flaw, why="; ".join(filter(None, (flaw.why, remaining))))
+            reason = self.reasons.never_matches(at)
+            why = "; ".join(filter(None, (reason.why, remaining)))
+            yield Flaw(NEVER, self.table.name, at.chain.name, at.rule.line, reason.lines, why)
             if not remaining:
                 self._remove(at)
         yield from self._needless(live, tell)
@@ -298,7 +294,10 @@ class _TableLinter:
                 self._remove(at)
                 if at.rule.enters is not None:
                     entered.add(at.rule.enters)
-                yield replace(self._nothing_flaw(at), together=together)
+                reason = self.reasons.changes_nothing(at)
+                yield Flaw(
+                    NOTHING, self.table.name, at.chain.name, at.rule.line, reason.lines, reason.why, together
+                )
             reached = self.reach.reached_from(entered)
             live = [at for at in needed if at.chain.name in reached]
 
@@ -350,190 +349,6 @@ class _TableLinter:
     def _box_of_acts(self, at: RuleAt, *, only_acts: bool = False) -> MatchBox:
         entry = self.entry[at.chain.name]
         return MatchBox(at.rule.matches, self.written, self.family, entry, may_act=True, only_acts=only_acts)
-
-    # ---- why ----
-
-    def _possible(self, at: RuleAt) -> Iterator[tuple[ClassProver, RegionWords]]:
-        """The classes that have packets in the rule's box, and these."""
-        box = self._box(at)
-        for each in self.altered.provers:
-            root = at.chain.name if at.chain.policy is not None else ""
-            region = each.inside(box, root)
-            if region is not None:
-                yield each, region
-
-    def _asked(self, at: RuleAt, named: dict[int, Rule]) -> Iterator[tuple[ClassProver, RegionWords]]:
-        """The classes of `_possible` to ask for rules: not those that one of *named*, by index, covers.
-
-        Packets with broken headers are asked if there are no others.
-        """
-        asked = 0
-        for each, region in self._possible(at):
-            if asked and (each.packets.malformed or self.left_to_ask <= 0):
-                return
-            if any(_reads_alike(rule) and self._covers(rule, region.inside) for rule in named.values()):
-                continue
-            self.left_to_ask -= asked > 0
-            asked += 1
-            yield each, region
-
-    def _met(self, each: ClassProver, at: RuleAt, before: int, region: RegionWords) -> dict[int, Rule]:
-        """The rules of the chain, by index, that packets in *region* may meet before the rule *before*."""
-        chain, first = at.chain, self.first_rule[at.chain.name]
-        number = self.altered.chain_numbers[chain.name]
-        numbers = each.prover.rules_met(number, before, region.all(), MOST_MET)
-        return {number - first: chain.rules[number - first] for number in numbers}
-
-    def _met_in(self, name: str, each: ClassProver, region: RegionWords, most: int) -> list[Rule]:
-        """The first rules of a chain, at most so many, that packets in *region* may meet if they enter it."""
-        rules, first = self.table[name].rules, self.first_rule[name]
-        numbers = each.prover.rules_met(self.altered.chain_numbers[name], NONE, region.all(), most)
-        return [rules[number - first] for number in numbers]
-
-    def _never_flaw(self, at: RuleAt) -> Flaw:
-        """A rule that never matches, with the rules of its chain that keep packets from it."""
-        chain, line = at.chain.name, at.rule.line
-        covering: dict[int, Rule] = {}
-        any_packets = unreached = False
-        for each, region in self._asked(at, covering):
-            any_packets = True
-            earlier = self._met(each, at, at.number, region)
-            ending = {index: rule for index, rule in earlier.items() if self._decides(rule, each, region)}
-            if not ending:  # a match of a chain that only logs may drop a packet
-                ending = {index: rule for index, rule in earlier.items() if rule.enters}
-            unreached |= not ending
-            last = max(ending, default=0)
-            whole = bool(ending) and self._takes_all(ending[last], each, region)
-            covering |= {last: ending[last]} if whole else ending
-        if not any_packets:
-            return Flaw(NEVER, self.table.name, chain, line, why="its matches exclude each other")
-        other = "other " if covering else ""
-        why = f"no {other}packet that reaches {chain} can match it" if unreached else ""
-        return Flaw(NEVER, self.table.name, chain, line, _lines_of(covering), why)
-
-    def _may_decide(self, rule: Rule) -> bool:
-        """Whether it may keep a packet that it matches from the rules behind it."""
-        return rule.leaves or rule.enters in self._deciding
-
-    def _decides(self, rule: Rule, each: ClassProver, region: RegionWords) -> bool:
-        """`_may_decide`, of packets of the region."""
-        if rule.leaves or rule.enters not in self._deciding or self.left_to_ask <= 0:
-            return self._may_decide(rule)
-        self.left_to_ask -= 1
-        return not self._return(rule.enters, each, region)
-
-    def _takes_all(self, rule: Rule, each: ClassProver, region: RegionWords) -> bool:
-        """Whether no packet of the region reaches the next rule, as far as is shortly known."""
-        last: Rule | None = rule
-        while last is not None and self._covers(last, region.inside):
-            name = last.enters
-            if last.is_final or name is None or rule.leaves:
-                return last.is_final or rule.leaves
-            if self.left_to_ask <= 0:
-                return False
-            self.left_to_ask -= 1
-            met = self._met_in(name, each, region, MOST_MET)
-            last = met[-1] if met and len(met) < MOST_MET else None
-            if any(each.leaves and not each.is_final for each in met):
-                return False
-        return False
-
-    @functools.cached_property
-    def _deciding(self) -> set[str]:
-        """The chains in which the way of a packet may end."""
-        deciding: set[str] = set()
-        for name in self.reach.callees_first():
-            if any(rule.is_final or rule.enters in deciding for rule in self.table[name].rules):
-                deciding.add(name)
-        return deciding
-
-    def _covers(self, rule: Rule, inside: PacketSet) -> bool:
-        holds = (
-            match.role is Role.SPACE
-            or (match.role is Role.CONSTANT and any(fact.implies(match.fact) for fact in inside.facts))
-            for match in rule.matches
-        )
-        if not all(holds) or any(match.either for match in rule.matches):
-            return False
-        full = {field: Values(((0, top(field, self.family)),)) for field in Field}
-        tests = (test for match in rule.matches for test in match.tests)
-        return all(test.values.covers(inside.box.get(test.field, full[test.field])) for test in tests)
-
-    def _nothing_flaw(self, at: RuleAt) -> Flaw:
-        """A rule that changes nothing, with what decides its packets instead; it is removed already."""
-        flaw = Flaw(NOTHING, self.table.name, at.chain.name, at.rule.line)
-        if self._all_come_back(at):
-            return replace(flaw, why=f"all packets come back from {at.rule.enters}")
-        if not at.rule.returns and self._may_decide(at.rule):
-            self.replaced.add(at.chain.name)
-        deciding: dict[int, Rule] = {}
-        to_end = False
-        for each, region in self._asked(at, deciding):
-            later = self._deciding_later(each, at, region)
-            to_end |= not later
-            deciding |= later
-        why = "packets reach the end of the chain, too" if deciding and to_end else ""
-        return replace(flaw, covering=_lines_of(deciding), why=why)
-
-    def _deciding_later(self, each: ClassProver, at: RuleAt, region: RegionWords) -> dict[int, Rule]:
-        """The later rules of its chain that decide its packets instead, without those at the end of which the
-        one behind them, or the end of the chain, does the same.
-        """
-        met = self._met(each, at, NONE, region)
-        behind = ((index, rule) for index, rule in met.items() if index > at.index)
-        later = {index: rule for index, rule in behind if self._decides(rule, each, region)}
-        last = max(later, default=0)
-        whole = bool(later) and self._takes_all(later[last], each, region)
-        end = self._verdict(later[last], at.chain) if whole else at.chain.end
-        for index in sorted(later, reverse=True):
-            if index == last and whole:
-                continue
-            if later[index].enters or self._verdict(later[index], at.chain) != end:
-                break
-            del later[index]
-        return later
-
-    def _verdict(self, rule: Rule, chain: Chain) -> str | None:
-        """What a rule that leaves the chain does; None: packets return."""
-        assert rule.target is not None, "it decides"
-        return chain.end if rule.returns else rule.target.key
-
-    def _all_come_back(self, at: RuleAt) -> bool:
-        """Whether it is a jump, and each packet that takes it comes back, as far as is shortly known."""
-        name = at.rule.enters
-        if name is None or at.rule.leaves:
-            return False
-        return all(self._return(name, each, region) for each, region in self._possible(at))
-
-    def _return(self, name: str, each: ClassProver, region: RegionWords) -> bool:
-        """Whether all packets of the region that enter the chain leave it by its end or by RETURN."""
-        waiting, seen, room = [name], {name}, MOST_MET
-        while waiting:
-            entered = waiting.pop()
-            if entered in self.replaced:
-                return False
-            met = self._met_in(entered, each, region, room)
-            room -= len(met)
-            if room <= 0:
-                return False
-            for rule in met:
-                target = rule.target
-                if target is not None and target.kind is Kind.VERDICT and target.ends is not Ends.NEVER:
-                    return False
-                if rule.enters is not None and rule.enters not in seen:
-                    seen.add(rule.enters)
-                    waiting.append(rule.enters)
-        return True
-
-
-def _reads_alike(rule: Rule) -> bool:
-    """Whether it leaves its chain with the same packets whatever their class, if these have what it reads."""
-    return rule.leaves and all(match.role is Role.SPACE and not match.needs for match in rule.matches)
-
-
-def _lines_of(rules: dict[int, Rule]) -> tuple[int, ...]:
-    """The lines of rules, given by index, in the order of their chain."""
-    return tuple(rules[index].line for index in sorted(rules))
 
 
 def _decides_otherwise(first: RuleAt, later: RuleAt) -> bool:

@@ -20,8 +20,7 @@ from hitables.ir.packet import Backend
 from hitables.ir.program import Program, Table
 from hitables.ir.rule import Match, Metadata, Role, Rule
 from hitables.report.lint import report
-from hitables.verify import altered, exact
-from hitables.verify import lint as lint_module
+from hitables.verify import altered, exact, lint_reasons
 from hitables.verify.encoding import Encoding
 from hitables.verify.lint import DROPS, EMPTY, NEVER, NOTHING, UNREACHED, Flaw, lint
 from hitables.verify.match_box import MatchBox, PacketSet, written_by
@@ -131,7 +130,7 @@ def test_the_rules_that_do_the_same_for_fragments_are_named_too() -> None:
 def test_lines_are_named_by_fewer_classes_of_packets_where_there_are_many_flaws(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(lint_module, "MOST_ASKED", 0)
+    monkeypatch.setattr(lint_reasons, "MOST_ASKED", 0)
     rules = "-A OUTPUT -f -j DROP\n-A OUTPUT ! -f -j ACCEPT\n-A OUTPUT -s 1.1.1.1 -j LOG\n"
     assert (NEVER, 7, (6,)) in summary(rules)
 
@@ -165,7 +164,7 @@ def test_a_jump_from_which_all_packets_come_back_is_said_to_do_so(chain: str, sa
 
 
 def test_the_nearest_of_many_rules_that_packets_meet_is_named() -> None:
-    many = "".join(f"-A INPUT -s 10.0.{at}.0/24 -p tcp -j DROP\n" for at in range(lint_module.MOST_MET + 1))
+    many = "".join(f"-A INPUT -s 10.0.{at}.0/24 -p tcp -j DROP\n" for at in range(lint_reasons.MOST_MET + 1))
     rules = f"{many}-A INPUT -s 10.0.0.0/8 -j REJECT\n-A INPUT -s 10.0.0.0/9 -j ACCEPT\n"
     assert summary(rules) == [(NEVER, 71, (70,))]
 
