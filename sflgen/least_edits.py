@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from hitables.errors import HitablesError
@@ -20,8 +20,16 @@ from .edits import Edit, Op, empty_table, rule_key
 from .lcs import gaps
 
 
-def sync(old: Program, new: Program, keep: Callable[[str], bool] = lambda chain: False) -> list[Edit]:
-    """The least edits that turn *old* into *new*; chains for which *keep* is true are left out."""
+def sync(
+    old: Program,
+    new: Program,
+    keep: Callable[[str], bool] = lambda chain: False,
+    moves: Callable[[Rule], bool] | None = None,
+) -> list[Edit]:
+    """The least edits that turn *old* into *new*; chains for which *keep* is true are left out.
+
+    Where the rules of a chain for which *moves* is false are the same in both, in their order, they stay.
+    """
     if old.family is not new.family:
         raise HitablesError(f"{new.name} is for IPv{int(new.family)}, the state for IPv{int(old.family)}")
     edits: list[Edit] = []
@@ -41,7 +49,7 @@ def sync(old: Program, new: Program, keep: Callable[[str], bool] = lambda chain:
                 continue
             if was.policy != chain.policy and chain.policy is not None and not chain.kept:
                 edits.append(Edit(Op.POLICY, name, chain.name, policy=chain.policy))
-            edits += rule_edits(name, chain.name, was.rules, chain.rules)
+            edits += rule_edits(name, chain.name, was.rules, chain.rules, moves)
         edits += [Edit(Op.FLUSH, name, chain) for chain in removed if before[chain].rules]
         edits += [Edit(Op.REMOVE, name, chain) for chain in removed]
     return edits
@@ -95,14 +103,23 @@ def _with_jumps(
     return (*rules, *before.get(len(new), ()))
 
 
-def rule_edits(table: str, chain: str, old: Sequence[Rule], new: Sequence[Rule]) -> list[Edit]:
-    """The least edits of one chain; a deletion and an insertion at one position are a replacement."""
+def rule_edits(
+    table: str,
+    chain: str,
+    old: Sequence[Rule],
+    new: Sequence[Rule],
+    moves: Callable[[Rule], bool] | None = None,
+) -> list[Edit]:
+    """The least edits of one chain; a deletion and an insertion at one position are a replacement.
+
+    *moves*: as of `sync`.
+    """
     edits: list[Edit] = []
     if old is new:
         return edits
     if not old:  # nothing to compare: a fold has thousands of new chains
         return [Edit(Op.APPEND, table, chain, at, rule) for at, rule in enumerate(new)]
-    for removed, added in gaps([rule_key(rule) for rule in old], [rule_key(rule) for rule in new]):
+    for removed, added in _gaps(old, new, moves):
         at = added.start  # the rules before are equal to those of *new* already
         size = len(old) - removed.start + at  # of the chain after the edits so far
         for rule in new[added.start : added.start + min(len(removed), len(added))]:
@@ -113,3 +130,25 @@ def rule_edits(table: str, chain: str, old: Sequence[Rule], new: Sequence[Rule])
             edits.append(Edit(Op.APPEND if at == size else Op.INSERT, table, chain, at, rule))
             at, size = at + 1, size + 1
     return edits
+
+
+def _gaps(
+    old: Sequence[Rule], new: Sequence[Rule], moves: Callable[[Rule], bool] | None
+) -> Iterator[tuple[range, range]]:
+    """The ranges of *old* and of *new* between the rules that stay."""
+    before, after = [rule_key(rule) for rule in old], [rule_key(rule) for rule in new]
+    if moves is None or not any(map(moves, itertools.chain(old, new))):
+        yield from gaps(before, after)
+        return
+    kept_old, kept_new = ([at for at, rule in enumerate(rules) if not moves(rule)] for rules in (old, new))
+    if [before[at] for at in kept_old] != [after[at] for at in kept_new]:
+        yield from gaps(before, after)
+        return
+    first, start = 0, 0
+    for end, stop in zip([*kept_old, len(old)], [*kept_new, len(new)], strict=True):
+        for removed, added in gaps(before[first:end], after[start:stop]):
+            yield (
+                range(first + removed.start, first + removed.stop),
+                range(start + added.start, start + added.stop),
+            )
+        first, start = end + 1, stop + 1

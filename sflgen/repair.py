@@ -75,7 +75,12 @@ def find(kernel: Kernel, state: State) -> Foreign:
     known = state.loaded
     if differences and kernel.settings.backend != "any":
         known = kernel.as_stored(known)  # spelt as the kernel spells its rules
-    return Foreign(state, differences, contents, sync(known, contents, keep=_stays(state, contents)))
+
+    def moves(rule: Rule) -> bool:
+        return state.settings.is_foreign(jumps_to(rule))
+
+    edits = sync(known, contents, keep=_stays(state, contents), moves=moves)
+    return Foreign(state, differences, contents, edits)
 
 
 def _stays(state: State, contents: Program) -> Callable[[str], bool]:

@@ -127,6 +127,12 @@ class Store:
     def open(cls, folder: Path, *, to_write: bool = True) -> Self:
         """The state in *folder*.  HitablesError: it holds none, or is locked; Damaged: it is damaged."""
         if not _holds_state(folder):
+            rest = sorted(path.name for path, _ in _generation_files(folder)) if folder.is_dir() else []
+            if rest:
+                raise Damaged(
+                    f"{folder}: the file state is missing, of which a backup may be had; "
+                    f"these files of the state are there: {', '.join(rest)}"
+                )
             raise HitablesError(
                 f"{folder} holds no state; "
                 f"create one with sflgen init RULES --state {shlex.quote(str(folder))}"

@@ -307,6 +307,23 @@ def test_an_update_takes_the_jumps_to_chains_of_others(host: Host) -> None:
         host.agrees()
 
 
+def test_an_update_takes_jumps_that_moved_past_a_rule_of_the_list(host: Host) -> None:
+    """As docker inserts its own again when it starts.  To move the one rule would be fewer edits."""
+    host.iptables("-N", "f2b-sshd")
+    host.iptables("-N", "f2b-web")
+    for chain in ("f2b-web", "f2b-sshd"):
+        host.iptables("-I", "INPUT", "-j", chain)
+    update = ("insert", "--live", "INPUT", "1", "-s", "192.0.2.7", "-j", "DROP")
+    assert host.sflgen(*update) == 0, host.output
+    for chain in ("f2b-web", "f2b-sshd"):
+        host.iptables("-D", "INPUT", "-j", chain)
+        host.iptables("-I", "INPUT", "-j", chain)
+    assert host.sflgen(*update[:2], "FORWARD", *update[4:]) == 0, host.output
+    assert "taken from the kernel: -I INPUT -j f2b-sshd" in host.output
+    rules = host.agrees().table("filter")["INPUT"].rules
+    assert [rule.enters for rule in rules[:2]] == ["f2b-sshd", "f2b-web"]
+
+
 @pytest.mark.parametrize("command", ["delete INPUT 2", "insert INPUT 2 -s 192.0.2.8 -j DROP"])
 def test_a_number_that_was_given_before_a_jump_was_taken_is_refused_once(host: Host, command: str) -> None:
     """It would name another rule than the one that the user saw."""

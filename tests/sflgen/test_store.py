@@ -186,6 +186,13 @@ def test_a_journal_that_ends_in_something_else_is_damaged(folder: Path, tail: st
             assert store.state.version == 4
 
 
+def test_the_files_that_are_left_are_named_where_the_one_that_names_them_is_gone(folder: Path) -> None:
+    """To create a new state there would replace the rule list."""
+    (folder / "state").unlink()
+    with pytest.raises(Damaged, match=r"the file state is missing.*: .*master\.\d+\.rules"):
+        Store.open(folder)
+
+
 def test_damage_is_reported_with_the_intact_parts(folder: Path) -> None:
     (journal,) = folder.glob("journal.*")
     whole = journal.read_bytes()
