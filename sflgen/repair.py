@@ -22,6 +22,7 @@ If it refuses a table, the tables before it get back what they held.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
@@ -42,6 +43,8 @@ from .proof import planner
 from .settings import Strategy
 from .state import State
 from .store import Store
+
+_TAKEN = 20  # times that jumps are taken, of programs that change them meanwhile
 
 
 class Untakeable(LiveError):
@@ -370,16 +373,25 @@ def check(kernel: Kernel, store: Store) -> list[Edit]:
 
     Those that other programs have inserted or deleted are taken; the edits of the rule list that do so.
     """
-    try:
-        kernel.check(store.state)
-    except Drift:
-        foreign = find(kernel, store.state)
-        if not _changes_foreign_jumps_only(foreign):
-            raise
-        updates = updates_of(foreign)
-        take(kernel, store, foreign, planner(True)(store.state, updates, Strategy.GRAFT))
-        return updates
-    return []
+    taken: list[Edit] = []
+    for _ in range(_TAKEN):
+        version = store.state.version
+        try:
+            kernel.check(store.state)
+            return taken
+        except Drift:
+            foreign = find(kernel, store.state)
+            if not _changes_foreign_jumps_only(foreign):
+                raise
+            updates = updates_of(foreign)
+            # Another program may be quick, before they are in the kernel or behind it.
+            with contextlib.suppress(Drift):
+                if updates:
+                    take(kernel, store, foreign, planner(True)(store.state, updates, Strategy.GRAFT))
+            if store.state.version != version:
+                taken += updates
+    kernel.check(store.state)
+    return taken
 
 
 def _changes_foreign_jumps_only(foreign: Foreign) -> bool:

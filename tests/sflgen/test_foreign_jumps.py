@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from support.planned_updates import check
 
 import hitables
+from sflgen import repair
 from sflgen.commands import read_commands
 from sflgen.edits import jumps_to, rule_key
+from sflgen.kernel import Drift
 from sflgen.planner import fold_unproved, plan_unproved, start_unproved
 from sflgen.settings import Settings, Strategy
 from sflgen.state import State
@@ -96,3 +100,28 @@ def test_a_chain_to_which_docker_appends_has_no_tree(table: str, foreign: str, h
     program = hitables.read(f"*{table}\n:OUTPUT ACCEPT\n{rules}COMMIT\n")
     state = start_unproved(program, Settings(backend="nft", foreign=(foreign,))).after
     assert any(state.layouts.values()) == has_tree
+
+
+def test_jumps_are_taken_again_where_another_program_was_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It changed them before the first commit, and once more behind the second."""
+    drift = Drift("the kernel does not hold it")
+    state = SimpleNamespace(version=1)
+    answers = iter([drift, drift, drift, None])
+    tries = iter([(False, drift), (True, drift), (True, None)])
+
+    def kernel_check(state: object) -> None:
+        if error := next(answers):
+            raise error
+
+    def take(*_: object) -> None:
+        commits, error = next(tries)
+        state.version += commits
+        if error:
+            raise error
+
+    for name, value in (("find", None), ("_changes_foreign_jumps_only", True), ("updates_of", ["update"])):
+        monkeypatch.setattr(repair, name, lambda *_, value=value: value)
+    monkeypatch.setattr(repair, "planner", lambda _: lambda *_: None)
+    monkeypatch.setattr(repair, "take", take)
+    kernel, store = SimpleNamespace(check=kernel_check), SimpleNamespace(state=state)
+    assert repair.check(cast(Any, kernel), cast(Any, store)) == ["update", "update"]
