@@ -46,6 +46,8 @@ def differences(present: Tables, half: Half, patterns: Sequence[str]) -> Iterato
 
 def losses(present: Tables, half: Half, patterns: Sequence[str]) -> list[str]:
     """Those of `differences` that are no mere additions: all rules of *half* may be there, among others."""
+    if holds(present, half, patterns):
+        return []
     kernel = dict(present)
     for table, recorded in half.tables.items():
         if table in present:
@@ -61,7 +63,8 @@ def _without_added(present: Chains, recorded: Chains, trees: Sequence[str]) -> C
     for name in named:
         rules = _recorded_rules(present[name].rules, recorded, name, trees)
         chains[name] = replace(present[name], rules=rules)
-    kept = callees(chains, named)
+    # A tree may have chains that no packet reaches.
+    kept = callees(chains, named) | set(trees).intersection(chains)
     return {name: chain for name, chain in chains.items() if name in kept}
 
 

@@ -1,0 +1,36 @@
+"""What the kernel has lost of a record, and what was only added to it."""
+
+from __future__ import annotations
+
+from hitables.apply import texts
+from hitables.apply.drift import differences, losses
+from hitables.apply.records import Half
+
+LOADED = """*filter
+:INPUT ACCEPT [0:0]
+:FORWARD ACCEPT [0:0]
+:OUTPUT ACCEPT [0:0]
+:ht1 - [0:0]
+:ht2 - [0:0]
+-A INPUT -p tcp -g ht1
+-A ht1 -s 10.0.0.1/32 -j DROP
+-A ht2 -s 10.0.0.2/32 -j DROP
+COMMIT
+"""
+
+
+def lost(kernel: str) -> list[str]:
+    half = Half(texts.parse(LOADED), {"filter": ("ht1", "ht2")})
+    return losses(texts.parse(kernel), half, ())
+
+
+def test_a_chain_of_a_tree_that_no_packet_reaches_is_no_loss() -> None:
+    assert lost(LOADED) == []
+    added = LOADED.replace("-A INPUT", "-A INPUT -s 192.0.2.1/32 -j DROP\n-A INPUT")
+    assert lost(added) == []
+    half = Half(texts.parse(LOADED), {"filter": ("ht1", "ht2")})
+    assert len(list(differences(texts.parse(added), half, ()))) == 1
+
+
+def test_a_rule_of_a_tree_that_is_gone_is_a_loss() -> None:
+    assert lost(LOADED.replace("-A ht1 -s 10.0.0.1/32 -j DROP\n", "")) != []
