@@ -368,17 +368,17 @@ def take(kernel: Kernel, store: Store, foreign: Foreign, plan: Plan) -> None:
     kernel.check(plan.after)
 
 
-def check(kernel: Kernel, store: Store) -> list[Edit]:
+def check(kernel: Kernel, store: Store, report: Callable[[str], None], taken: list[Edit]) -> None:
     """Drift unless the kernel holds the rule set of the state, but for jumps to foreign chains.
 
-    Those that other programs have inserted or deleted are taken; the edits of the rule list that do so.
+    Those that other programs have inserted or deleted are taken.  The edits of the rule list that do so are
+    reported and added to *taken*, also where an error follows.
     """
-    taken: list[Edit] = []
     for _ in range(_TAKEN):
         version = store.state.version
         try:
             kernel.check(store.state)
-            return taken
+            return
         except Drift:
             foreign = find(kernel, store.state)
             if not _changes_foreign_jumps_only(foreign):
@@ -390,8 +390,9 @@ def check(kernel: Kernel, store: Store) -> list[Edit]:
                     take(kernel, store, foreign, planner(True)(store.state, updates, Strategy.GRAFT))
             if store.state.version != version:
                 taken += updates
+                for each in shown(updates):
+                    report(f"taken from the kernel: {each}")
     kernel.check(store.state)
-    return taken
 
 
 def _changes_foreign_jumps_only(foreign: Foreign) -> bool:

@@ -36,7 +36,7 @@ from .fold_scheduler import FoldScheduler
 from .kernel import Drift, Kernel
 from .planner import Plan, costs_a_fold, fold_unproved, merged, plan_unproved
 from .proof import planner, prove_plan
-from .repair import check, shown
+from .repair import check
 from .settings import Strategy
 from .state import State
 from .store import Store
@@ -171,7 +171,7 @@ class Session:
         try:
             self.commit(plan)
         except Drift:
-            if self.take_foreign_jumps() is None:
+            if not self.take_foreign_jumps([]):
                 raise
             return self.fold(command)
         return _answer(plan)
@@ -341,8 +341,8 @@ class Session:
         self.folds.cancel()  # it includes their updates
         requests = [*failed, *self.waiting]
         self.waiting.clear()
-        taken = self.take_foreign_jumps() if isinstance(error, Drift) else None
-        if taken is not None:
+        taken: list[Edit] = []
+        if isinstance(error, Drift) and self.take_foreign_jumps(taken):
             self.folds.remove_later()
         elif (reply := failed[0].reply) is None:
             self.folds.fail(self.store.state, str(error))
@@ -355,21 +355,22 @@ class Session:
                 reply(_error_answer(error))
         for request in requests:
             if request.reply is not None:
-                request.plan, request.answer = self.planned(request.lines, taken or ())
+                request.plan, request.answer = self.planned(request.lines, taken)
                 self.waiting.append(request)
                 self.start_load()
                 self.finish()
 
-    def take_foreign_jumps(self) -> list[Edit] | None:
-        """Take what other programs have changed if it is jumps to foreign chains: the edits; None if not."""
+    def take_foreign_jumps(self, taken: list[Edit]) -> bool:
+        """Take the jumps to foreign chains that other programs have changed, and add the edits to *taken*.
+
+        False if the kernel then still differs from the state.
+        """
         assert self.kernel is not None, "only a kernel can differ from the state"
         try:
-            taken = check(self.kernel, self.store)
+            check(self.kernel, self.store, self.report, taken)
         except HitablesError:
-            return None
-        for each in shown(taken):
-            self.report(f"taken from the kernel: {each}")
-        return taken
+            return False
+        return True
 
     def commit(self, plan: Plan) -> None:
         """Commit a plan, and load it into the kernel."""

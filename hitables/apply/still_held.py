@@ -29,8 +29,10 @@ def check_held(store: StateDirectory, number: int) -> list[str]:
     added: list[str] = []
     for family, half in record.halves.items():
         present = Kernel(family, Backend(record.backend), [store.lock]).read()
-        lost += (f"IPv{int(family)}: {each}" for each in losses(present, half, record.leave))
-        added += (f"IPv{int(family)}: {each}" for each in differences(present, half, record.leave))
+        found = list(differences(present, half, record.leave))
+        if found:
+            lost += (f"IPv{int(family)}: {each}" for each in losses(present, half, record.leave))
+        added += (f"IPv{int(family)}: {each}" for each in found)
     if lost:
         raise NotHeld(f"the kernel does not hold rule set {number} any more: {_first(lost)}")
     if added:

@@ -57,7 +57,7 @@ class StateDirectory:
 
     def __init__(self, folder: Path, lock: int) -> None:
         self.folder, self.lock = folder, lock
-        self._read: dict[Path, tuple[Any, Half]] = {}  # by file of a half: what it was made of, and the half
+        self._halves: dict[Path, tuple[Any, Half]] = {}  # by file: what a half was read from, and the half
 
     @classmethod
     def open(cls, path: str, create: bool = False, wait: float = 10.0) -> Self:
@@ -245,8 +245,8 @@ class StateDirectory:
             if "digests" in data and _digest(parts[part]) != data["digests"][part]:
                 raise self._damaged(path, "these are not the rules that were recorded")
         path = folder / f"loaded{name}"
-        made_of, half = self._read.get(path, (None, None))
-        if half is None or made_of != (parts, data):
+        read_from, half = self._halves.get(path, (None, None))
+        if half is None or read_from != (parts, data):
             half = Half(
                 keyed(texts.parse(parts["loaded"]), _unpacked(data["origins"])),
                 {table: tuple(names) for table, names in data["generated"].items()},
@@ -254,7 +254,7 @@ class StateDirectory:
                 str(data["file"]),
                 tuple(map(str, data["absent"])),
             )
-            self._read[path] = ((parts, data), half)
+            self._halves[path] = ((parts, data), half)
         return half
 
     def has(self, number: int) -> bool:

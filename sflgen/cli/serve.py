@@ -60,25 +60,27 @@ def stream(folder: str, live: bool, path: str | None, proving: bool) -> None:
 
     from ..commit import finish_commit
     from ..kernel import Kernel
-    from ..repair import check, shown
+    from ..repair import check
     from ..server import over_lines, over_socket
     from ..session import Session
     from ..store import Store
+
+    def report(message: str) -> None:
+        click.echo(message, err=True)
 
     with Store.open(Path(folder)) as store:
         kernel = Kernel(store.state.master.family, store.state.settings, stays=True) if live else None
         if kernel is not None:
             warn(kernel)
             finish_commit(store, kernel)
-            for each in shown(check(kernel, store)):
-                click.echo(f"taken from the kernel: {each}", err=True)
+            check(kernel, store, report, [])
         # Short commands run without the garbage collector.  This one may run for months; but updates
         # leave no reference cycles, so a collection is rarely needed.
         gc.freeze()
         gc.set_threshold(200_000, 20, 100)
         gc.enable()
         sys.setswitchinterval(SWITCH_INTERVAL)
-        session = Session(store, kernel, proving, lambda message: click.echo(message, err=True))
+        session = Session(store, kernel, proving, report)
         try:
             with interrupts.terminated():
                 if path is not None:

@@ -42,7 +42,7 @@ def open_store(folder: str, live: bool) -> Iterator[tuple[Store, Callable[[Plan]
 
     from ..commit import finish_commit, loader
     from ..kernel import Kernel
-    from ..repair import check, shown
+    from ..repair import check
     from ..store import Store
 
     with Store.open(Path(folder)) as store:
@@ -51,9 +51,7 @@ def open_store(folder: str, live: bool) -> Iterator[tuple[Store, Callable[[Plan]
         if live:
             warn(kernel)
             finish_commit(store, kernel)
-            taken = check(kernel, store)
-            for each in shown(taken):
-                click.echo(f"taken from the kernel: {each}", err=True)
+            check(kernel, store, lambda message: click.echo(message, err=True), taken)
 
         def commit(plan: Plan) -> None:
             if live:

@@ -121,7 +121,11 @@ def test_jumps_are_taken_again_where_another_program_was_quick(monkeypatch: pyte
 
     for name, value in (("find", None), ("_changes_foreign_jumps_only", True), ("updates_of", ["update"])):
         monkeypatch.setattr(repair, name, lambda *_, value=value: value)
+    monkeypatch.setattr(repair, "shown", lambda _: ["-I INPUT -j f2b-0"])
     monkeypatch.setattr(repair, "planner", lambda _: lambda *_: None)
     monkeypatch.setattr(repair, "take", take)
     kernel, store = SimpleNamespace(check=kernel_check), SimpleNamespace(state=state)
-    assert repair.check(cast(Any, kernel), cast(Any, store)) == ["update", "update"]
+    taken: list[Any] = []
+    told: list[str] = []
+    repair.check(cast(Any, kernel), cast(Any, store), told.append, taken)
+    assert taken == ["update", "update"] and told == ["taken from the kernel: -I INPUT -j f2b-0"] * 2

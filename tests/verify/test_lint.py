@@ -8,6 +8,7 @@ from dataclasses import astuple, replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.lint_flaws import WHOLE, flaws, summary
 from support.programs import programs
 from support.scale import examples
 from support.small_programs import small_program
@@ -19,8 +20,7 @@ from hitables.ir.hooks import hook_box
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program, Table
 from hitables.ir.rule import Match, Metadata, Role, Rule
-from hitables.report.lint import report
-from hitables.verify import altered, exact, lint_reasons
+from hitables.verify import altered, exact
 from hitables.verify.encoding import Encoding
 from hitables.verify.lint import DROPS, EMPTY, NEVER, NOTHING, UNREACHED, Flaw, lint
 from hitables.verify.match_box import MatchBox, PacketSet, written_by
@@ -29,18 +29,6 @@ from hitables.verify.question import Equal, Question
 from hitables.verify.region_words import RegionWords
 
 pytestmark = pytest.mark.engine
-WHOLE = Question()
-
-
-def flaws(rules: str, *, chains: str = "", question: Question = WHOLE) -> list[Flaw]:
-    text = f"*filter\n:INPUT DROP [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n{chains}{rules}COMMIT\n"
-    result = lint(hitables.read(text), question, tell=lambda stage: None)
-    assert result.undecided == ""
-    return result.flaws
-
-
-def summary(rules: str, **more: str) -> list[tuple[str, int, tuple[int, ...]]]:
-    return [(flaw.kind, flaw.line, flaw.covering) for flaw in flaws(rules, **more)]
 
 
 def test_the_rule_by_which_a_chain_surely_ends_is_no_useless_rule() -> None:
@@ -66,107 +54,6 @@ def test_a_rule_that_asks_the_same_mark_covers_it_alone() -> None:
 def test_rules_that_cover_together_are_all_listed() -> None:
     rules = "-A INPUT -s 10.0.0.0/9 -j ACCEPT\n-A INPUT -s 10.128.0.0/9 -j REJECT\n-A INPUT -s 10.0.0.0/8 -j LOG\n"
     assert summary(rules) == [(NEVER, 7, (5, 6))]
-
-
-@pytest.mark.parametrize(
-    ("rules", "line", "covering"),
-    [
-        ("-s 10.0.0.0/8 -j RETURN\n-s 10.1.1.1 -j ACCEPT", 8, (7,)),
-        ("-s 1.1.1.1 -j ACCEPT\n-j RETURN\n-j ACCEPT", 9, (8,)),
-        ("-p udp -j LOG\n-j RETURN\n-s 1.1.1.1 -j ACCEPT", 9, (8,)),
-        ("-s 10.0.0.0/9 -j RETURN\n-s 10.128.0.0/9 -j RETURN\n-s 10.0.0.0/8 -j RETURN", 9, (7, 8)),
-    ],
-)
-def test_a_return_of_a_user_chain_covers_the_rules_behind_it(
-    rules: str, line: int, covering: tuple[int, ...]
-) -> None:
-    in_chain = "".join(f"-A u {rule}\n" for rule in rules.splitlines())
-    found = summary(f"-A INPUT -j u\n{in_chain}", chains=":u - [0:0]\n")
-    assert [each for each in found if each[0] == NEVER] == [(NEVER, line, covering)]
-
-
-@pytest.mark.parametrize(
-    "split",
-    [
-        ("-m mark --mark 5 -j DROP", "-m mark ! --mark 5 -j ACCEPT"),
-        ("-m set --match-set a src -j DROP", "-m set ! --match-set a src -j ACCEPT"),
-        ("-f -j DROP", "! -f -j ACCEPT"),
-        ("! -f -j both", "-f -j DROP"),
-    ],
-)
-@pytest.mark.parametrize("target", ["ACCEPT", "LOG"])
-def test_the_rules_of_a_condition_that_splits_the_packets_cover_together(
-    split: tuple[str, str], target: str
-) -> None:
-    one, other = split
-    rules = f"-A OUTPUT {one}\n-A OUTPUT {other}\n-A OUTPUT -s 1.1.1.1 -j {target}\n-A both -j DROP\n"
-    assert (NEVER, 8, (6, 7)) in summary(rules, chains=":both - [0:0]\n")
-
-
-def test_a_rule_does_not_cover_with_a_chain_from_which_packets_come_back() -> None:
-    rules = (
-        "-A OUTPUT -s 10.128.0.0/9 -j ACCEPT\n-A OUTPUT -j some\n-A OUTPUT -s 10.0.0.0/8 -j REJECT\n"
-        "-A some -s 11.0.0.0/8 -j DROP\n-A some -s 10.0.0.0/9 -j DROP\n"
-    )
-    found = summary(rules, chains=":some - [0:0]\n")
-    assert [each for each in found if each[0] == NEVER] == [(NEVER, 8, (6, 7))]
-    whole = rules.replace("10.0.0.0/9 -j DROP", "10.0.0.0/7 -j DROP")
-    assert (NEVER, 8, (7,)) in summary(whole, chains=":some - [0:0]\n")
-
-
-def test_the_rules_that_do_the_same_for_fragments_are_named_too() -> None:
-    rules = "-A OUTPUT -s 1.1.1.1 -j DROP\n-A OUTPUT -f -j DROP\n-A OUTPUT ! -f -j DROP\n"
-    assert summary(rules) == [(NOTHING, 5, (6, 7))]
-    text = "*filter\n:INPUT DROP\n{}:u -\n-A {} -s 1.1.1.1 -j DROP\n-A {} -f -s 1.0.0.0/8 -j DROP\n-A {} -f -j ACCEPT\n"
-    for chain, jump, end in (
-        ("INPUT", "", "the policy"),
-        ("u", "-A INPUT -j u\n", "what follows u"),
-    ):
-        program = hitables.read(f"{text.format('', chain, chain, chain)}{jump}COMMIT\n")
-        (finding,) = report(hitables.lint(program, chains=chain), program, 0.0).findings
-        assert finding.message.endswith(f": changes nothing: line 5, or {end}, would do the same")
-
-
-def test_lines_are_named_by_fewer_classes_of_packets_where_there_are_many_flaws(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(lint_reasons, "MOST_ASKED", 0)
-    rules = "-A OUTPUT -f -j DROP\n-A OUTPUT ! -f -j ACCEPT\n-A OUTPUT -s 1.1.1.1 -j LOG\n"
-    assert (NEVER, 7, (6,)) in summary(rules)
-
-
-CHAIN = "changes nothing: all packets come back from v"
-
-
-@pytest.mark.parametrize(
-    ("chain", "said"),
-    [
-        ("-j RETURN", CHAIN),
-        ("-j RETURN\n-s 10.0.0.1 -j DROP", CHAIN),
-        ("-p udp -j RETURN\n-p tcp -j RETURN", CHAIN),
-        ("-s 11.0.0.0/8 -j DROP", CHAIN),
-        ("-j w", CHAIN),
-        ("-s 10.0.0.1 -j ACCEPT", "changes nothing: line 8 would do the same"),
-    ],
-)
-def test_a_jump_from_which_all_packets_come_back_is_said_to_do_so(chain: str, said: str) -> None:
-    rules = "".join(f"-A v {rule}\n" for rule in chain.splitlines())
-    text = (
-        "*filter\n:FORWARD DROP\n:v -\n:w -\n-A FORWARD -s 11.0.0.0/8 -j v\n-A FORWARD -s 10.0.0.0/8 -j v\n"
-        f"-A FORWARD -i eth0 -j ACCEPT\n-A FORWARD -s 10.0.0.0/8 -j ACCEPT\n{rules}-A w -j RETURN\nCOMMIT\n"
-    )
-    program = hitables.read(text)
-    (finding,) = (
-        each for each in report(hitables.lint(program), program, 0.0).findings if each.places[0].line == 6
-    )
-    assert finding.kind == NOTHING
-    assert finding.message == f"table filter, chain FORWARD: {said}"
-
-
-def test_the_nearest_of_many_rules_that_packets_meet_is_named() -> None:
-    many = "".join(f"-A INPUT -s 10.0.{at}.0/24 -p tcp -j DROP\n" for at in range(lint_reasons.MOST_MET + 1))
-    rules = f"{many}-A INPUT -s 10.0.0.0/8 -j REJECT\n-A INPUT -s 10.0.0.0/9 -j ACCEPT\n"
-    assert summary(rules) == [(NEVER, 71, (70,))]
 
 
 def test_a_rule_that_contradicts_itself() -> None:
