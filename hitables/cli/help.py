@@ -35,16 +35,28 @@ class Option(click.Option):
     def handle_parse_result(
         self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
     ) -> tuple[Any, list[str]]:
-        """Refuse an empty value: a variable of a script that was not set."""
+        """Refuse an empty value, and the next option as the value: a variable of a script was not set."""
         given = opts.get(self.name or "")
-        if not ctx.resilient_parsing and (given == "" or (isinstance(given, list | tuple) and "" in given)):
+        values = given if isinstance(given, list | tuple) else (given,)
+        if not ctx.resilient_parsing and "" in values:
             raise click.BadParameter("an empty value; leave the option out if you mean none", ctx, self)
+        for taken in _option_names(ctx.command).intersection(filter(_is_text, values)):
+            raise click.BadParameter(f"its value is missing: {taken} is the next option", ctx, self)
         return super().handle_parse_result(ctx, opts, args)
 
     def get_error_hint(self, ctx: click.Context | None) -> str:
         """The option's name in an error message: the one that the help shows."""
         shown = [name for name in self.opts if name not in self.aliases]
         return " / ".join(f"'{name}'" for name in shown)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _option_names(command: click.Command) -> set[str]:
+    """The names of all its options, as in --format."""
+    return {name for each in command.params if isinstance(each, click.Option) for name in each.opts}
 
 
 def option(*names: str, aliases: Sequence[str] = (), **attributes: Any) -> Decorator:

@@ -313,6 +313,19 @@ def test_an_empty_value_of_an_option_is_refused(words: str, folder: Path) -> Non
     assert done.returncode == 2 and "an empty value" in done.stderr and not done.stdout
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["compile a.rules -o --map a.map", "apply a.rules --check --state .", "diff a.rules b.rules --chain -o"],
+)  # fmt: skip
+def test_an_option_as_the_value_of_another_is_refused(words: str, folder: Path) -> None:
+    """The rest of the line would be read as something else: a file named --map."""
+    done = subprocess.run(
+        [f"{BIN}/hitables", *words.split()], check=False, cwd=folder, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 2 and "its value is missing" in done.stderr and not done.stdout
+    assert not (folder / "--map").exists()
+
+
 @pytest.mark.parametrize("address", ["::1", "::22", "[2001:db8::7]:22", "2001:db8::/32", "::"])
 def test_an_address_of_ipv6_is_no_port_of_ipv4(address: str, folder: Path) -> None:
     done = run(folder, "hitables", f"reach {{}}/a.rules --to {address}", "")
