@@ -89,7 +89,7 @@ class Resolver:
         if chain is None:
             hint = (
                 nearest(target.name, [*self.table.chains, *TARGETS])
-                or f"declare it by a line :{target.name} - [0:0]"
+                or f"declare it by a line :{target.name} - [0:0], or -N {target.name}"
             )
             self._refuse(
                 rule.line,
