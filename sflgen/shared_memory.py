@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from hitables.errors import Unsupported
 from hitables.ir.program import Program
+from hitables.ir.set_counters import as_counted, counts, set_of
 from hitables.parse.named_memory import mixed_memories, named_memory
-from hitables.parse.set_counters import as_counted, counts, set_of
 
 from .edits import Edit
 

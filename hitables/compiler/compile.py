@@ -15,7 +15,7 @@ from ..analyse.callgraph import check_loops
 from ..analyse.tracking import TRACKING_TARGETS, match_tracks, target_tracks
 from ..ir.program import Program, check_names
 from ..ir.rule import FIRST_LOADED
-from ..parse.set_counters import reads_counters
+from ..ir.set_counters import reads_counters
 from .options import Options
 from .result import ChainReport, Compiled
 from .tables import TableCompiler

@@ -5,7 +5,8 @@ without the rules of these chains: each holds one rule of unknown effect instead
 
 Invariant: two programs that are equal with hidden chains stay equal whatever these chains hold, as long as
 their rules are rules of iptables.  In table filter no such rule changes an address, a port or the state of a
-connection, because the kernel accepts those targets in other tables only.
+connection, because the kernel accepts those targets in other tables only.  They are taken to share no memory
+with the program: counters of ipsets, lists of `recent`.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from ..errors import ParseError
 from ..ir.fields import Family
 from ..ir.program import BUILT_IN, Chain, Program, Table
 from ..ir.rule import Match, Rule, Target
+from ..ir.set_counters import with_counted_sets
 from ..syntax.extensions import TARGETS
 from ..syntax.options import RESERVED
 from .counter_words import chain_counters, count, rule_counters
@@ -39,7 +40,6 @@ from .part_meaning import plain_address
 from .resolve import Resolver
 from .rule_columns import RuleColumns
 from .rule_parts import check_chain_name
-from .set_counters import with_counted_sets
 from .text_checks import refuse_binary, too_long, without_windows_ends
 
 __all__ = ["COMMANDS", "Vocabulary", "guess_family", "read"]

@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from ..ir.program import BUILT_IN, Program
 from ..ir.rule import FIRST_LOADED, Match, Rule, word_behind
-from .set_counters import with_rules
+from ..ir.set_counters import with_rules
 
 _OR = " / "  # between what is loaded first in legacy, and in nft
 SHARING = frozenset({"hashlimit", "recent"})  # extensions whose rules share state by a name

@@ -35,7 +35,7 @@ from hitables.ir.semantics import Walk
 from .exact import Comparison, DifferingRegion, Tell, comparisons
 from .join_boxes import Box, join
 from .packet_classes import PacketClass
-from .question import Question, Undecided, with_all_tables
+from .question import Question, Undecided, comparable
 from .rules_for_packet import LongChains
 from .told_facts import Told
 
@@ -105,7 +105,7 @@ class Changes:
 
 def changes(before: Program, after: Program, question: Question, *, tell: Tell) -> Changes:
     """Every difference, the largest region first.  Raises as `hitables.compare.check` does."""
-    before, after = with_all_tables(before, after)
+    before, after = comparable(before, after)
     out = Changes(before.family)
     merged: dict[tuple[object, ...], Change] = {}
     for comparison in comparisons(before, after, question):

@@ -20,6 +20,7 @@ from hitables.ir.packet_text import show_packet
 from hitables.ir.program import Chain, Program, Table
 from hitables.ir.rule import Ends, Kind, Rule
 from hitables.ir.semantics import DROP, Step, Walk
+from hitables.ir.set_counters import counted_alike
 
 
 @dataclass(frozen=True)
@@ -152,13 +153,13 @@ class Difference:
 Answer = Equal | Difference | Undecided
 
 
-def with_all_tables(before: Program, after: Program) -> tuple[Program, Program]:
-    """Both programs; a table that only one has is added to the other, without rules.
+def comparable(before: Program, after: Program) -> tuple[Program, Program]:
+    """Both programs; if one counts the matches of ipsets, so does the other (ir/set_counters.py).
 
-    Its policies are ACCEPT, as in a kernel that never had the table, or `-` where the table has that: to load
-    no such table leaves the policies, too.
+    A table that only one has is added to the other, without rules.  Its policies are ACCEPT, as in a kernel
+    that never had the table, or `-` where the table has that: to load no such table leaves the policies, too.
     """
-    return _with_tables_of(before, after), _with_tables_of(after, before)
+    return counted_alike(_with_tables_of(before, after), _with_tables_of(after, before))
 
 
 def _with_tables_of(program: Program, other: Program) -> Program:

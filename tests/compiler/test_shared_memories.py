@@ -126,3 +126,15 @@ def test_the_rule_by_which_sets_count_stays_where_only_verdicts_are_kept(rules: 
     output = hitables.compile(text, equivalence="verdict")
     assert output.proved and not output.faults
     assert "--packets-gt 10" in output.text
+
+
+def test_sets_are_counted_in_both_rule_sets_where_a_rule_that_is_not_compared_reads_the_counters() -> None:
+    head = "*filter\n:FORWARD ACCEPT [0:0]\n:others - [0:0]\n"
+    rules = "-A FORWARD -p udp -m set --match-set L src -m udp --dport 7 -j DROP\n-A FORWARD -j others\n"
+    moved = rules.replace(
+        "-m set --match-set L src -m udp --dport 7", "-m udp --dport 7 -m set --match-set L src"
+    )
+    reads = "-A others -m set --match-set L src --packets-gt 5 -j DROP\n"
+    assert hitables.check(f"{head}{rules}{reads}COMMIT\n", f"{head}{rules}COMMIT\n", leave=["others"])
+    assert not hitables.check(f"{head}{rules}{reads}COMMIT\n", f"{head}{moved}COMMIT\n", leave=["others"])
+    assert hitables.check(f"{head}{rules}COMMIT\n", f"{head}{moved}COMMIT\n", leave=["others"])

@@ -42,6 +42,9 @@ def text(*rules: str, chain: str = "INPUT", policy: str = "ACCEPT", table: str =
         (text("-m recent --rcheck --name x --rdest --rsource -j DROP"), text("-m recent --rcheck --name x --rdest -j DROP"), Question()),
         (text("-p tcp -j ECN --ecn-tcp-remove --ecn-ip-ect 2", table="mangle"),
          text("-p tcp -j ECN --ecn-ip-ect 2 --ecn-tcp-remove", table="mangle"), Question()),
+        # The copy of TEE goes through OUTPUT at once, where a rule may add an entry to the set.
+        (text("-m set --match-set L src -j DROP", "-j TEE --gateway 10.0.0.9", "-m set --match-set L src -j DROP"),
+         text("-m set --match-set L src -j DROP", "-j TEE --gateway 10.0.0.9"), Question()),
         # A set of sets counts packets in its members.
         (text("-p udp -m set --match-set L src -m udp --dport 7 -j DROP", "-m set --match-set Y src --packets-gt 2 -j DROP"),
          text("-p udp -m udp --dport 7 -m set --match-set L src -j DROP", "-m set --match-set Y src --packets-gt 2 -j DROP"),

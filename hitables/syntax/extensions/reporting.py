@@ -152,6 +152,8 @@ TARGETS = (
         "--gateway:host --oif:any",
         need="--gateway",
         check=_check_gateway,
+        # The copy goes through OUTPUT before the next rule is read: a rule there may change a set.
+        writes="SETS",
         source="netfilter/xt_TEE.c",
         form=Form({"--gateway": write.address}),
     ),

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from ..ir.program import Program
-from ..ir.rule import Match, Role, Rule, word_behind
+from .program import Program
+from .rule import Match, Role, Rule, word_behind
 
 _READING = tuple(f"--{unit}-{relation}" for unit in ("packets", "bytes") for relation in ("eq", "lt", "gt"))
 
@@ -20,6 +20,11 @@ def set_of(match: Match) -> str | None:
     """The ipset that a match reads; None for other matches."""
     name = word_behind("--match-set", match.words) if match.name == "set" else ""
     return name or None
+
+
+def _directions(match: Match) -> str:
+    """As in src,dst."""
+    return match.words[match.words.index("--match-set") + 2]
 
 
 def reads_counters(match: Match) -> bool:
@@ -50,6 +55,27 @@ def with_counted_sets(program: Program) -> Program:
     if not counts(program.rules()):
         return program
     return with_rules(program, as_counted)
+
+
+def counted_alike(one: Program, other: Program) -> tuple[Program, Program]:
+    """Both programs; if one has counted sets, so has the other.
+
+    The rule that reads the counters may be in a chain of another program, which is not compared.
+    """
+    if _has_counted_sets(one):
+        return one, with_rules(other, as_counted)
+    if _has_counted_sets(other):
+        return with_rules(one, as_counted), other
+    return one, other
+
+
+def _has_counted_sets(program: Program) -> bool:
+    """Whether `with_counted_sets` has changed it.  A test of two dimensions has memory in any case."""
+    return any(
+        match.role is Role.NAMED and set_of(match) is not None and "," not in _directions(match)
+        for rule in program.rules()
+        for match in rule.matches
+    )
 
 
 def with_rules(program: Program, change: Callable[[Rule], Rule]) -> Program:
