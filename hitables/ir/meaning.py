@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from .fields import Field
 from .intervals import Values
 from .program import Table
-from .rule import Match, Role, Rule, Target, Test
+from .rule import FIRST_LOADED, Match, Role, Rule, Target, Test
 
 _NAMES = {field: field.name for field in Field}  # the attribute takes longer than all the rest
 # The kernel stores no test of these, so it does not print --dport 0:65535 or --tcp-flags NONE NONE; the match
@@ -41,7 +41,8 @@ def _is_stored(match: Match) -> bool:
 
 def _test(match: Match) -> str:
     if match.role is not Role.SPACE or not match.tests:
-        return match.key
+        # Which rule of a shared memory is loaded first depends on the order in which tables are printed.
+        return match.key.partition(FIRST_LOADED)[0].rstrip()
     # In the order of the fields, as the kernel prints them: `--syn --dport 22` is `--dport 22 --syn`.
     tests = [
         f"{_NAMES[field]} {values.pairs}"
