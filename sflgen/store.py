@@ -203,6 +203,9 @@ class Store:
                 f"{self.folder}: it is unknown whether the kernel has the last patch; "
                 "run a command with --live to find out"
             )
+        assert self._lock is not None
+        if not _is_lock_of(self._lock, self.folder):
+            raise _gone(self.folder)
         record = record_text(plan)
         interrupts.check()
         if load is not None:
@@ -228,10 +231,7 @@ class Store:
             self._append(record, durable)
         except OSError as error:
             if not is_there(self.folder / "state"):
-                raise HitablesError(
-                    f"the state in {self.folder} is gone, which another program must have removed; "
-                    "nothing is changed"
-                ) from None
+                raise _gone(self.folder) from None
             self._truncate(start)
             raise HitablesError(f"{self._journal}: {error.strerror}; nothing is changed") from None
         self.state = plan.after
@@ -514,6 +514,13 @@ def _generation_files(folder: Path) -> list[tuple[Path, int]]:
     return [(path, int(name[1] or name[2])) for path, name in names if name]
 
 
+def _gone(folder: Path) -> HitablesError:
+    return HitablesError(
+        f"the state in {folder}, or its lock, was removed by another program, which may have made it anew; "
+        "nothing is changed"
+    )
+
+
 def _check_free(folder: Path) -> None:
     """HitablesError if a new state would replace files of *folder*."""
     if _holds_state(folder):
@@ -524,6 +531,14 @@ def _check_free(folder: Path) -> None:
             f"{folder} holds {', '.join(found)}: a state has such files; choose another directory, "
             "or remove them"
         )
+
+
+def _is_lock_of(handle: int, folder: Path) -> bool:
+    """Whether the open file *handle* is the lock of *folder*, which may have been removed and made anew."""
+    try:
+        return os.path.samestat(os.fstat(handle), os.stat(folder / "lock"))
+    except OSError:
+        return False
 
 
 def _lock(folder: Path) -> int:
@@ -541,6 +556,9 @@ def _lock(folder: Path) -> int:
         holder = os.pread(handle, 32, 0).decode("ascii", "replace").strip()
         os.close(handle)
         raise HitablesError(f"{folder} is in use by process {holder or '(unknown)'}; wait for it") from None
+    if not _is_lock_of(handle, folder):
+        os.close(handle)
+        raise HitablesError(f"{folder} was removed, or made anew, at this moment; try again")
     with contextlib.suppress(OSError):  # on a full disk the holder has no name
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import random
 import resource
@@ -461,14 +462,34 @@ def test_a_state_is_for_its_owner_whatever_the_umask(mode: int | None, tmp_path:
     assert folder.stat().st_mode & 0o777 == (mode or 0o700), "one that exists keeps its mode"
 
 
-def test_a_state_that_is_removed_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_made_anew", [False, True])
+def test_a_state_that_is_removed_is_told(is_made_anew: bool, tmp_path: Path) -> None:
     state = start_unproved(prefixes(20), Settings()).after
     with Store.create(tmp_path / "st", state) as store:
         shutil.rmtree(tmp_path / "st")
+        if is_made_anew:
+            Store.create(tmp_path / "st", state).close()
         updates = read_commands("-I INPUT 1 -s 192.0.2.7 -j DROP", state.master)
-        with pytest.raises(HitablesError, match=r"the state in \S+ is gone.*; nothing is changed"):
+        with pytest.raises(HitablesError, match=r"the state in .* was removed by .*; nothing is changed"):
             store.commit(plan_unproved(state, updates))
         assert store.state is state
+    if is_made_anew:
+        with Store.open(tmp_path / "st") as anew:
+            assert anew.state.version == state.version
+
+
+def test_who_waits_for_a_lock_that_is_removed_does_not_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def removed_meanwhile(handle: int, operation: int) -> None:
+        (tmp_path / "st/lock").unlink(missing_ok=True)
+
+    Store.create(tmp_path / "st", start_unproved(prefixes(20), Settings()).after).close()
+    with monkeypatch.context() as patched:
+        patched.setattr(fcntl, "flock", removed_meanwhile)
+        with pytest.raises(HitablesError, match="removed, or made anew"):
+            Store.open(tmp_path / "st")
+    Store.open(tmp_path / "st").close()
 
 
 @pytest.mark.needs_kernel
