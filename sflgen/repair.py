@@ -44,7 +44,7 @@ from .settings import Strategy
 from .state import State
 from .store import Store
 
-_TAKEN = 20  # times that jumps are taken, of programs that change them meanwhile
+TRIES = 20  # to load what fits the kernel, while other programs change it
 
 
 class Untakeable(LiveError):
@@ -374,7 +374,7 @@ def check(kernel: Kernel, store: Store, report: Callable[[str], None], taken: li
     Those that other programs have inserted or deleted are taken.  The edits of the rule list that do so are
     reported and added to *taken*, also where an error follows.
     """
-    for _ in range(_TAKEN):
+    for _ in range(TRIES):
         version = store.state.version
         try:
             kernel.check(store.state)

@@ -11,11 +11,15 @@ from hitables.cli.inputs import read_packets
 from hitables.errors import HitablesError
 
 from .options import live_option, no_prove_option, state_section
-from .updates import open_store
+from .updates import update_store
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hitables.analyse.weights import Weights
 
+    from ..edits import Edit
+    from ..planner import Plan
     from ..state import State
 
 
@@ -82,17 +86,20 @@ def hot(
         raise HitablesError(
             "no packets are known: give --trace or --pcap, or --live for the counters of this kernel"
         )
-    with open_store(folder, live) as (store, commit, _):
-        weights = _weights(store.state, trace_file, pcap_file, through, most)
-        plan = (hot_unproved if no_prove else proved)(store.state, weights, most)
-        if not plan.edits:
-            click.echo("the hot rules stay as they are", err=True)
-            return
-        commit(plan)
-        for table, chain in dict.fromkeys((edit.table, edit.chain) for edit in plan.edits):
-            ops = [edit.op for edit in plan.edits if (edit.table, edit.chain) == (table, chain)]
-            gone, come = ops.count(Op.DELETE), ops.count(Op.INSERT)
-            click.echo(f"{table} {chain}: {gone} hot rules gone, {come} new", err=True)
+
+    def planned(state: State, taken: Sequence[Edit]) -> Plan | None:
+        weights = _weights(state, trace_file, pcap_file, through, most)
+        plan = (hot_unproved if no_prove else proved)(state, weights, most)
+        return plan if plan.edits else None
+
+    plan = update_store(folder, live, planned)
+    if plan is None:
+        click.echo("the hot rules stay as they are", err=True)
+        return
+    for table, chain in dict.fromkeys((edit.table, edit.chain) for edit in plan.edits):
+        ops = [edit.op for edit in plan.edits if (edit.table, edit.chain) == (table, chain)]
+        gone, come = ops.count(Op.DELETE), ops.count(Op.INSERT)
+        click.echo(f"{table} {chain}: {gone} hot rules gone, {come} new", err=True)
 
 
 def _weights(

@@ -46,8 +46,8 @@ def repair(folder: str, takes: bool | None, dry_run: bool, no_prove: bool) -> No
     can only be taken back. Exit status 0: the kernel holds the rule set of the state now; 1: --dry-run, and
     something would change; 2: an error, after which neither state nor kernel is changed.
     """
-    from ..kernel import REPAIRS, Kernel
-    from ..repair import find
+    from ..kernel import REPAIRS, Drift, Kernel
+    from ..repair import TRIES, find
     from ..store import Store
 
     with Store.open(Path(folder)) as store:
@@ -58,10 +58,7 @@ def repair(folder: str, takes: bool | None, dry_run: bool, no_prove: bool) -> No
         if not foreign.differences:
             click.echo("the kernel holds the rule set of the state; nothing is changed")
             return
-        for difference in foreign.differences[:10]:
-            click.echo(difference)
-        if len(foreign.differences) > 10:
-            click.echo(f"… and {len(foreign.differences) - 10} more")
+        _tell(foreign)
         if takes is not False and kernel.advice != REPAIRS:
             click.echo(kernel.advice)
         if takes is None and dry_run:
@@ -69,7 +66,28 @@ def repair(folder: str, takes: bool | None, dry_run: bool, no_prove: bool) -> No
             raise Differ
         if takes is None:
             raise click.UsageError("choose --take or --undo; --dry-run shows what each would do")
-        (_take if takes else _undo)(kernel, store, foreign, dry_run, no_prove)
+        repaired = _take if takes else _undo
+        left = TRIES
+        while foreign.differences:
+            try:
+                repaired(kernel, store, foreign, dry_run, no_prove)
+                return
+            except Drift:
+                left -= 1
+                foreign = find(kernel, store.state)
+                # Flushed meanwhile: the user has not asked to take that.
+                if not left or (takes and kernel.advice != REPAIRS):
+                    raise
+            click.echo("other programs have changed rules meanwhile:")
+            _tell(foreign)
+
+
+def _tell(foreign: Foreign) -> None:
+    """Print the first differences."""
+    for difference in foreign.differences[:10]:
+        click.echo(difference)
+    if len(foreign.differences) > 10:
+        click.echo(f"… and {len(foreign.differences) - 10} more")
 
 
 def _settle(kernel: Kernel, store: Store, dry_run: bool) -> None:

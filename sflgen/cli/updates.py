@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,22 +26,25 @@ from .options import (
 
 if TYPE_CHECKING:
     from ..edits import Edit
+    from ..kernel import Kernel
     from ..planner import Plan
     from ..settings import Strategy
+    from ..state import State
     from ..store import Store
 
 
-@contextmanager
-def open_store(folder: str, live: bool) -> Iterator[tuple[Store, Callable[[Plan], None], list[Edit]]]:
-    """The open state, a function that commits a plan, and the edits of other programs that were taken.
+def update_store(
+    folder: str, live: bool, planned: Callable[[State, Sequence[Edit]], Plan | None]
+) -> Plan | None:
+    """Commit what *planned* returns for the state in *folder*, and for the edits of others that were taken.
 
-    The plan is loaded into the kernel, which must hold the rule set of the state; or it is printed.
+    None: nothing is committed.  The plan is loaded into the kernel, which must hold the rule set of the
+    state, or it is printed.  If other programs change jumps to foreign chains meanwhile, these are taken, and
+    it is planned anew.
     """
-    from hitables.files import write_text
-
-    from ..commit import finish_commit, loader
-    from ..kernel import Kernel
-    from ..repair import check
+    from ..commit import finish_commit
+    from ..kernel import Drift, Kernel
+    from ..repair import TRIES, check
     from ..store import Store
 
     with Store.open(Path(folder)) as store:
@@ -51,19 +53,44 @@ def open_store(folder: str, live: bool) -> Iterator[tuple[Store, Callable[[Plan]
         if live:
             warn(kernel)
             finish_commit(store, kernel)
-            check(kernel, store, lambda message: click.echo(message, err=True), taken)
+            check(kernel, store, _report, taken)
+        left = TRIES
+        while True:
+            plan = planned(store.state, taken)
+            if plan is None:
+                return None
+            try:
+                _commit(store, plan, kernel if live else None)
+                break
+            except Drift as error:
+                left -= 1
+                try:
+                    check(kernel, store, _report, taken)
+                except HitablesError:
+                    raise error from None
+                if not left:
+                    raise
+        for table, chain, strategy in plan.chosen:
+            click.echo(f"{table} {chain}: {strategy.value}", err=True)
+        if not live:
+            click.echo(_what_changed(folder, plan), err=True)
+        return plan
 
-        def commit(plan: Plan) -> None:
-            if live:
-                store.commit(plan, loader(kernel, store, plan))
-            else:
-                store.commit(plan, show=lambda text: write_text("-", text))
-            for table, chain, strategy in plan.chosen:
-                click.echo(f"{table} {chain}: {strategy.value}", err=True)
-            if not live:
-                click.echo(_what_changed(folder, plan), err=True)
 
-        yield store, commit, taken
+def _commit(store: Store, plan: Plan, kernel: Kernel | None) -> None:
+    """Commit *plan*, and load it into *kernel*, or print it."""
+    from hitables.files import write_text
+
+    from ..commit import loader
+
+    if kernel is None:
+        store.commit(plan, show=lambda text: write_text("-", text))
+    else:
+        store.commit(plan, loader(kernel, store, plan))
+
+
+def _report(message: str) -> None:
+    click.echo(message, err=True)
 
 
 def _what_changed(folder: str, plan: Plan) -> str:
@@ -88,9 +115,11 @@ def _update(
     from ..commands import read_commands
     from ..proof import planner
 
-    with open_store(folder, live) as (store, commit, taken):
-        updates = read_commands(commands, store.state.master, source, taken)
-        commit(planner(not no_prove)(store.state, updates, _strategy(strategy)))
+    def planned(state: State, taken: Sequence[Edit]) -> Plan:
+        updates = read_commands(commands, state.master, source, taken)
+        return planner(not no_prove)(state, updates, _strategy(strategy))
+
+    update_store(folder, live, planned)
 
 
 def _command_line(op: str, table: str, words: Sequence[str]) -> str:
@@ -222,14 +251,19 @@ def sync(folder: str, live: bool, strategy: str | None, no_prove: bool, rules: s
     from ..least_edits import with_others
     from ..proof import planner
 
-    with open_store(folder, live) as (store, commit, _):
-        state = store.state
-        new = read(read_text(rules), family=state.master.family, name=rules)
+    text, updates = read_text(rules), 0
+
+    def planned(state: State, taken: Sequence[Edit]) -> Plan:
+        nonlocal updates
+        new = read(text, family=state.master.family, name=rules)
         check_complete(new)
         new = with_others(state.master, new, state.settings.is_foreign)
-        updates = least_edits(state.master, new, keep=state.settings.is_foreign)
-        commit(planner(not no_prove)(state, updates, _strategy(strategy)))
-        click.echo(f"{len(updates)} updates", err=True)
+        edits = least_edits(state.master, new, keep=state.settings.is_foreign)
+        updates = len(edits)
+        return planner(not no_prove)(state, edits, _strategy(strategy))
+
+    update_store(folder, live, planned)
+    click.echo(f"{updates} updates", err=True)
 
 
 @command(
@@ -251,9 +285,11 @@ def fold(folder: str, live: bool, no_prove: bool, table: str, chains: tuple[str,
     from ..planner import fold_unproved
     from ..proof import prove_plan
 
-    with open_store(folder, live) as (store, commit, _):
+    def planned(state: State, taken: Sequence[Edit]) -> Plan:
         for name in chains:
-            if all(each.name != table or name not in each for each in store.state.master):
+            if all(each.name != table or name not in each for each in state.master):
                 raise HitablesError(f"there is no chain {name} in table {table}")
-        plan = fold_unproved(store.state, [(table, name) for name in chains] if chains else None)
-        commit(plan if no_prove else prove_plan(plan))
+        plan = fold_unproved(state, [(table, name) for name in chains] if chains else None)
+        return plan if no_prove else prove_plan(plan)
+
+    update_store(folder, live, planned)
