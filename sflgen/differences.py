@@ -16,19 +16,20 @@ from .state import State
 
 
 def by_table(state: State, wanted: Program, contents: Program) -> dict[str, list[str]]:
-    """The differences between *contents* of a kernel and *wanted*, which *state* has loaded, by table."""
+    """The differences between *contents* of a kernel and *wanted*, which *state* has loaded, by table.
+
+    Tables that *wanted* does not have may be those of another state.
+    """
     settings, found = state.settings, dict[str, list[str]]()
+    names = GeneratedNames(settings.prefix)
     for table in wanted:
         present = next((each for each in contents if each.name == table.name), empty_table(table.name))
         found[table.name] = list(_table_differences(table, present, settings))
-    names = GeneratedNames(settings.prefix)
-    for present in contents:
-        for chain in present.chains:
-            is_known = any(table.name == present.name and chain.name in table for table in wanted)
-            if names.is_generated(chain.name) and not is_known:
-                found.setdefault(present.name, []).append(
-                    f"table {present.name}: chain {chain.name} has a generated name and is not in the state"
-                )
+        found[table.name] += [
+            f"table {table.name}: chain {chain.name} has a generated name and is not in the state"
+            for chain in present.chains
+            if names.is_generated(chain.name) and chain.name not in table
+        ]
     return {name: differences for name, differences in found.items() if differences}
 
 

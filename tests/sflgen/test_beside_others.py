@@ -378,3 +378,34 @@ def test_a_kernel_without_any_rule_of_the_state_was_flushed_or_rebooted(backend:
     assert "none of the state's rules in table filter: was it flushed, or the machine rebooted?" in flushed
     assert flushed == rebooted and flushed.index("--undo") < flushed.index("--take")
     assert "rebooted" not in one_chain
+
+
+def two_states(folder: str, backend: str) -> list[str]:
+    """The errors of updates of two states, one for table filter and one for mangle, and of one for both."""
+    stores, tool = [], f"iptables-{backend}"
+    for table in ("filter", "mangle"):
+        program = iptables.read(write(prefixes(40)).replace("*filter", f"*{table}"))
+        state = start_unproved(program, Settings(Backend(backend))).after
+        run([f"{tool}-restore", "--noflush"], write(state.loaded))
+        stores.append(Store.create(Path(folder) / table, state))
+    kernels = [Kernel(Family.IPV4, store.state.settings) for store in stores]
+    told = [
+        commit(store, kernel, f"-t {table} -I INPUT {OURS}")
+        for store, kernel, table in zip(stores, kernels, ("filter", "mangle"), strict=True)
+    ]
+    for store, kernel in zip(stores, kernels, strict=True):
+        assert not kernel.differences(store.state)
+    told.append(commit(stores[0], kernels[0], f"-t mangle -I INPUT {OURS}"))
+    for store, kernel in zip(stores, kernels, strict=True):
+        assert not kernel.differences(store.state)
+        store.close()
+    return told
+
+
+@kernel_test
+@both
+def test_states_of_two_tables_live_side_by_side(backend: str, tmp_path: Path) -> None:
+    with Namespace() as namespace:
+        filtering, mangling, both_tables = namespace.call(two_states, str(tmp_path), backend)
+    assert not filtering and not mangling
+    assert both_tables.startswith("Drift") and "table mangle, chain INPUT" in both_tables
