@@ -22,6 +22,7 @@ from .edits import line as line_of
 from .kernel import FASTER, REPAIRS, Drift, Kernel, tables_of
 from .planner import Plan
 from .put_back import put_back
+from .refused import line_refused
 from .restore import Outdated
 from .state import State
 from .store import Store
@@ -129,12 +130,13 @@ def _load_once(kernel: Kernel, store: Store, before: State, after: State, patch:
         except LiveError as other:
             raise LiveError(f"it is unknown whether the kernel has the patch\n{error}\n{other}") from None
         kernel.doubt = None
+        reason = f"{error}{line_refused(error, kernel.tool)}"
         if others:
             told = (
                 "the kernel refuses the patch, and other programs have changed rules; nothing is overwritten"
             )
-            raise Drift("\n".join([told, str(error), *listed(others), REPAIRS])) from None
-        raise LiveError(f"the kernel refuses the patch; nothing is changed\n{error}") from None
+            raise Drift("\n".join([told, reason, *listed(others), REPAIRS])) from None
+        raise LiveError(f"the kernel refuses the patch; nothing is changed\n{reason}") from None
     if kernel.was_alone(since, stamp, patch, before.loaded, after.loaded):
         kernel.hold(after.loaded, stamp)
     elif kernel.differences(after):

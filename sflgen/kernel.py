@@ -45,6 +45,7 @@ from .edits import text as text_of
 from .layout import ChainId
 from .least_edits import sync
 from .policy_counters import with_policy_counters
+from .refused import Refused
 from .restore import Outdated, Restore, Silent, once
 from .settings import Settings
 from .stamps import Stamp, Stamps
@@ -290,7 +291,7 @@ class Kernel:
         handles = (*store.handles(), *lock_handles())
         output, is_done = self._run_restore(command, patch, flush, handles, since)
         if not is_done:
-            raise LiveError(f"{' '.join(command)}: {output}")
+            raise Refused(" ".join(command), output, patch)
         if errors:
             raise LiveError(str(errors[0]))
         return [line for line in lines_of(output) if line.startswith("-A ")]

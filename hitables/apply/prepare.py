@@ -8,7 +8,6 @@ by comparing text whether the kernel still holds it.
 from __future__ import annotations
 
 import itertools
-import re
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +24,7 @@ from ..kernel.checked_save import KernelReader
 from ..kernel.load_save import ip_sets_named
 from ..kernel.namespace import Namespace
 from ..kernel.prerequisites import accounts, accounts_named, furnish, set_index
+from ..kernel.refused_rule import is_commit, line_named, refused_at
 from ..reader import read
 from . import texts
 from .counts import keyed, of_compiled, of_source
@@ -194,7 +194,7 @@ def _stored(kernel: Kernel, tables: Tables, merged: Merged, file: str) -> Tables
         try:
             namespace.run((f"{kernel.tool}-restore",), text)
         except LiveError as error:
-            at = _refused_rule(str(error), loadable, tables, file)
+            at = _refused_rule(_refused_line(str(error), text, kernel, namespace), loadable, tables, file)
             raise LiveError(f"{file}: the kernel refuses its rules; nothing is loaded\n{error}{at}") from None
         printed = texts.parse(namespace.run((f"{kernel.tool}-save",)))
     stored: Tables = {}
@@ -213,9 +213,14 @@ def _stored(kernel: Kernel, tables: Tables, merged: Merged, file: str) -> Tables
     return stored
 
 
-def _refused_rule(message: str, loaded: Tables, tables: Tables, file: str) -> str:
-    """The rule at the line of the text of *loaded* that *message* names, with its line in *file*; or ""."""
-    named = re.findall(r"\bline:? (\d+)", message)
+def _refused_line(message: str, text: str, kernel: Kernel, namespace: Namespace) -> int:
+    """The line of *text* for which the kernel refuses it with *message*; 0 if that is unknown."""
+    number = line_named(message)
+    return refused_at(text, number, kernel.tool, namespace) if is_commit(text, number) else number
+
+
+def _refused_rule(refused: int, loaded: Tables, tables: Tables, file: str) -> str:
+    """The rule at line *refused* of the text of *loaded*, with its line in *file*; "" if there is none."""
     lines: dict[int, str] = {}
     number = 0
     for table, chains in loaded.items():
@@ -227,7 +232,7 @@ def _refused_rule(message: str, loaded: Tables, tables: Tables, file: str) -> st
                 place = f"{file}:{line}" if 0 < line < LINES_OF_KERNEL else f"table {table}"
                 lines[number] = f"\n  {place}: -A {name} {rule.body}"
         number += 1
-    return lines.get(int(named[-1]), "") if named else ""
+    return lines.get(refused, "")
 
 
 def _generated(output: Output) -> dict[str, tuple[str, ...]]:

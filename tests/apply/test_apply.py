@@ -292,6 +292,15 @@ def test_a_rule_that_the_kernel_refuses_is_named_with_its_line(firewall: Firewal
     assert plain(firewall.save()) == ""
 
 
+def test_a_rule_that_the_kernel_refuses_at_the_commit_is_named_with_its_line(firewall: Firewall) -> None:
+    """iptables-legacy names the line of COMMIT alone."""
+    path = firewall.file(office(more="-A OUTPUT -m cgroup --path /nosuch -j DROP\n-A OUTPUT -j ACCEPT\n"))
+    error = firewall.apply(path, status=2).stderr
+    assert "the kernel refuses its rules; nothing is loaded" in error
+    assert error.endswith(f"\n  {path}:6: -A OUTPUT -m cgroup --path /nosuch -j DROP\n")
+    assert plain(firewall.save()) == ""
+
+
 def test_mistakes_in_options_and_files_are_named_before_anything_is_read(firewall: Firewall) -> None:
     path = firewall.file(office())
     error = firewall.apply(path, "--must", "chain=INPUT src", status=2).stderr

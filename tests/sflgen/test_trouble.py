@@ -19,6 +19,7 @@ from support.sflgen_command import SFLGEN, forked, sflgen
 
 import hitables
 from hitables.kernel.namespace import Namespace, run
+from sflgen.refused import Refused
 
 
 @pytest.fixture
@@ -264,6 +265,8 @@ def kernel_refuses(folder: str, rules: str, backend: str) -> None:
     done = subprocess.run([forked(), *command], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert "the kernel refuses the patch; nothing is changed" in done.stderr
+    *_, last = done.stderr.splitlines()  # iptables-legacy names COMMIT alone
+    assert last.startswith("  line ") and " of the patch: -" in last and last.endswith(NO_ESTIMATOR)
     now = run([f"iptables-{backend}-save"])
     assert [line for line in now.splitlines() if line[0] != "#"] == [
         line for line in saved.splitlines() if line[0] != "#"
@@ -274,6 +277,15 @@ def kernel_refuses(folder: str, rules: str, backend: str) -> None:
         [forked(), "stream", *state], input=commands, capture_output=True, text=True, check=False
     )
     assert done.stdout.startswith("error the kernel refuses the patch") and done.stdout.endswith("ok 2\n")
+
+
+def test_a_refused_line_of_a_patch_is_shown() -> None:
+    """The user does not see the patch."""
+    patch = f"*filter\n-N sf1\n-A sf1 {NO_ESTIMATOR}\nCOMMIT\n"
+    refusal = str(Refused("iptables-restore", "exit status 2: Error occurred at line: 3\nTry -h", patch))
+    assert refusal.endswith(f"Try -h\n  line 3 of the patch: -A sf1 {NO_ESTIMATOR}")
+    for message in ("line 4 failed", "line 5 failed", "no message"):
+        assert str(Refused("tool", message, patch)) == f"tool: {message}"
 
 
 @pytest.mark.needs_kernel
