@@ -282,6 +282,14 @@ def _print(data: bytes, stream: int, path: str) -> None:
         raise trouble("standard output" if path == "-" else path, error) from None
 
 
+def check_standard_output() -> None:
+    """FileError if standard output is closed: for a command that acts before it writes."""
+    try:
+        os.write(1, b"")
+    except OSError as error:
+        raise trouble("standard output", error) from None
+
+
 def check_outputs(outputs: Mapping[str, str | None], inputs: Mapping[str, str | None]) -> None:
     """Refuse outputs that would overwrite one another or an input, or that cannot be written; and two inputs
     of one standard input.

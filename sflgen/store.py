@@ -305,7 +305,8 @@ class Store:
         except OSError as error:
             for name in (*files, f"journal.{new}", "state.new"):
                 (self.folder / name).unlink(missing_ok=True)
-            raise HitablesError(f"{self.folder}: {error.strerror}; the state is unchanged") from None
+            effect = "the state is unchanged" if self.generation else "no state is begun"
+            raise HitablesError(f"{self.folder}: {error.strerror}; {effect}") from None
         self.generation, self._end = new, 0
         try:
             flush_folder(self.folder)

@@ -56,7 +56,7 @@ def stream(folder: str, live: bool, path: str | None, proving: bool) -> None:
     """
     import gc
 
-    from hitables.files import write_text
+    from hitables.files import check_standard_output, write_text
 
     from ..commit import finish_commit
     from ..kernel import Kernel
@@ -68,6 +68,8 @@ def stream(folder: str, live: bool, path: str | None, proving: bool) -> None:
     def report(message: str) -> None:
         click.echo(message, err=True)
 
+    if path is None:
+        check_standard_output()
     with Store.open(Path(folder)) as store:
         kernel = Kernel(store.state.master.family, store.state.settings, stays=True) if live else None
         if kernel is not None:

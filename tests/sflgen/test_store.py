@@ -346,6 +346,17 @@ def test_a_full_disk_is_an_error_and_loses_nothing(folder: Path) -> None:
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
 
 
+def test_a_full_disk_at_the_start_leaves_no_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, text: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("sflgen.store._write_durably", full)
+    with pytest.raises(HitablesError) as refusal:
+        Store.create(tmp_path / "st", start_unproved(prefixes(8), Settings()).after)
+    assert str(refusal.value) == f"{tmp_path / 'st'}: No space left on device; no state is begun"
+    assert not (tmp_path / "st" / "state").exists()
+
+
 def test_a_long_journal_grows_while_the_disk_has_no_room_for_a_new_generation(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -200,6 +200,14 @@ def test_a_patch_that_cannot_be_printed_changes_nothing(
     assert sflgen("verify", "--state", folder).exit_code == 0
 
 
+def test_a_stream_with_a_closed_standard_output_performs_nothing(folder: str, tmp_path: Path) -> None:
+    before = files(folder)
+    (tmp_path / "commands").write_text("-I INPUT 2 -s 192.0.2.9 -j DROP\n")
+    done = unheard('exec "$@" <commands >&-', tmp_path, "stream", "--state", folder)
+    assert done.returncode == 2 and done.stderr == "sflgen: standard output: it is closed\n"
+    assert files(folder) == before
+
+
 def unheard(shell: str, folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     # The reader closes the pipe before anything is written.
     shell = shell.replace('"$@"', 'sleep 0.3; "$@"') if "|" in shell else shell
