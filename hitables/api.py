@@ -318,7 +318,7 @@ def trace(
     told: tuple[str, str] | None = None
     if isinstance(packet, str):
         parsed = read_packet(packet, program.family, table or "filter")
-        answer_surely(parsed.answers, program)
+        answer_surely(parsed.answers, program, parsed.packet)
         told = parsed.table, parsed.chain
         packet, table, chain = parsed.packet, table or parsed.table, chain or parsed.chain
     if not isinstance(packet, Packet):

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
+from ..ir.address_mask import address_mask
 from ..ir.fields import Family, Field, interface_name
 from ..ir.packet import Outcome, Packet
 from ..ir.packet_text import PROTOCOLS
@@ -53,6 +54,9 @@ def answered(packet: Packet, family: Family, local: Field | None = None) -> Pack
             return known
         if match.name == "set":
             return is_member(match, packet, family)
+        asked = address_mask(match)
+        if asked is not None:
+            return asked.holds(packet.values[asked.field])
         if match.name == "pkttype":
             return is_sent_to_one(match)
         return is_of_type(match, types, family) if match.name == "addrtype" else None

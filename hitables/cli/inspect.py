@@ -90,7 +90,7 @@ def trace(
         click.echo(f"hitables: packets of {spelled.chain} have no {word}=", err=True)
     if why := impossible_state(spelled):
         click.echo(f"hitables: {why}", err=True)
-    answer_surely(spelled.answers, program)
+    answer_surely(spelled.answers, program, spelled.packet)
     traced = run_assuming(table, spelled.chain, spelled.packet, Backend(backend))
     walk = traced.walk
     unknown = report.open_conditions(walk, spelled.answers)

@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
+from hitables.ir.address_mask import AddressMask
 from hitables.ir.fields import Family, Field, top
 from hitables.ir.foreign import is_hidden, is_unknown
 from hitables.ir.intervals import Values
@@ -29,7 +30,7 @@ from hitables.ir.packet import Backend
 from hitables.ir.program import Program, Table, check_names
 from hitables.ir.rule import Ends, Kind, Match, Role, Rule, Target, Test
 from hitables.ir.semantics import RETURNS
-from hitables.ir.sure_answers import sure_answers
+from hitables.ir.sure_answers import address_masks, sure_answers
 from hitables.ir.synproxy import TAKEN, is_synproxy
 
 from .diff import WHOLE, Changes, areas, explained
@@ -108,11 +109,11 @@ def reach(
     check_names(program, question.tables, question.chains)
     out = Reached(program.family)
     merged: dict[tuple[object, ...], ReachedBox] = {}
-    sure = sure_answers(program)
+    sure, masks = sure_answers(program), address_masks(program)
     for passes in (True, False) if stopped else (True,):
         for comparison in _comparisons(program, box, question, passes):
             tell(f"{comparison.table} {comparison.chain}, {comparison.backend.value}")
-            for each in _with_sure_answers(_of_chain(comparison, out, passes), sure):
+            for each in _with_sure_answers(_of_chain(comparison, out, passes), sure, masks):
                 key = (_place(each), tuple(each.box.items()), each.no_mac, each.facts, each.asked)
                 same = merged.get(key)
                 backends = tuple(dict.fromkeys((*(same.backends if same else ()), *each.backends)))
@@ -152,11 +153,30 @@ def _with_joined_protocols(outcomes: Iterable[ReachedBox], box: Mapping[Field, V
     return list(joined.values())
 
 
-def _with_sure_answers(outcomes: Iterable[ReachedBox], sure: Mapping[str, bool]) -> Iterator[ReachedBox]:
-    """The outcomes of packets that there are, without the answers that are the same for each packet."""
+def _with_sure_answers(
+    outcomes: Iterable[ReachedBox], sure: Mapping[str, bool], masks: Mapping[str, AddressMask]
+) -> Iterator[ReachedBox]:
+    """The outcomes of packets that there are, without the answers that are the same for each packet.
+
+    Also without those to *masks* where the packets have one address.
+    """
     for each in outcomes:
-        if all(sure.get(key, held) == held for key, held in each.asked):
-            yield replace(each, asked=tuple((key, held) for key, held in each.asked if key not in sure))
+        told = dict(sure)
+        for key, asked in masks.items():
+            told.update((key, asked.holds(address)) for address in _only_value(each, asked))
+        if all(told.get(key, held) == held for key, held in (*each.facts, *each.asked)):
+            yield replace(each, facts=_without(each.facts, told), asked=_without(each.asked, told))
+
+
+def _without(answers: Answers, told: Mapping[str, bool]) -> Answers:
+    return tuple((key, held) for key, held in answers if key not in told)
+
+
+def _only_value(outcome: ReachedBox, asked: AddressMask) -> tuple[int, ...]:
+    """The address that *asked* looks at, if all packets of *outcome* have the same; else none."""
+    values = outcome.box.get(asked.field)
+    pairs = () if values is None else values.pairs
+    return tuple(low for low, high in pairs if low == high and len(pairs) == 1)
 
 
 def _without_idle_answers(outcomes: Iterable[ReachedBox]) -> list[ReachedBox]:

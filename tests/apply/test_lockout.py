@@ -120,6 +120,7 @@ ANSWERS_ARE_NOT_TRACKED = "*raw\n-A OUTPUT -p tcp -m tcp --sport 22 -j CT --notr
         f"{NEW_SSH} -m addrtype ! --dst-type MULTICAST,BROADCAST -j ACCEPT",
         f"{NEW_SSH} -m addrtype --src-type UNICAST --dst-type LOCAL -j ACCEPT",
         f"{NEW_SSH} -m pkttype --pkt-type unicast -j ACCEPT",
+        f"{NEW_SSH} -s 0.0.0.1/0.0.0.3 -j ACCEPT",
     ],
 )
 def test_a_first_connection_to_this_host_passes_what_asks_for_one(tmp_path: Path, rule: str) -> None:

@@ -107,3 +107,18 @@ def test_the_bit_of_tos_that_a_log_line_lacks_is_told_where_it_decides(tmp_path:
     for tos, words, told in cases:
         path.write_text(f"*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -m tos --tos {tos} -j DROP\nCOMMIT\n")
         assert (message in run("trace", path, "--packet", line + words).stdout) == told, tos
+
+
+@pytest.mark.parametrize(
+    ("rule", "verdict"),
+    [
+        ("-s 0.0.0.1/0.0.0.3", "DROP"),
+        ("-s 0.0.0.2/0.0.0.3", "ACCEPT"),
+        ("! -d 0.0.0.2/0.0.0.3", "ACCEPT"),
+        ("! -d 0.0.0.1/0.0.0.3", "DROP"),
+    ],
+)
+def test_the_addresses_of_a_packet_answer_masks_with_gaps(rule: str, verdict: str, tmp_path: Path) -> None:
+    rules = rules_of(tmp_path, "mangle", f"-A PREROUTING {rule} -j DROP\n")
+    done = run("trace", rules, "--packet", f"{PACKET} table=mangle")
+    assert f"verdict: {verdict} " in done.stdout and not done.stderr

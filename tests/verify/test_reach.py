@@ -369,6 +369,22 @@ def test_a_match_that_holds_for_every_packet_is_no_question(tmp_path: Path) -> N
     assert (one.verdict, one.line, one.asked) == ("DROP", 4, ())
 
 
+@pytest.mark.parametrize(
+    ("source", "verdicts"),
+    [
+        ("10.0.0.2", {"DROP": ()}),
+        ("10.0.0.3", {"ACCEPT": ()}),
+        ("", {"DROP": (("-s 0.0.0.2/0.0.0.3", True),), "ACCEPT": (("-s 0.0.0.2/0.0.0.3", False),)}),
+    ],
+)
+def test_one_address_answers_what_is_asked_under_a_mask_with_gaps(
+    source: str, verdicts: dict[str, object]
+) -> None:
+    program = hitables.read("*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -s 0.0.0.2/0.0.0.3 -j DROP\nCOMMIT\n")
+    box = region(Family.IPV4, source=source)
+    assert {each.verdict: each.facts for each in asked(program, box, "INPUT").outcomes} == verdicts
+
+
 def test_synproxy_takes_first_packets_and_tproxy_needs_a_socket(tmp_path: Path) -> None:
     path = tmp_path / "proxies.rules"
     web = "-A INPUT -p tcp -m tcp --dport 22 "
