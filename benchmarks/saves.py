@@ -5,7 +5,7 @@ scratch namespace, in both backends and its families; then the output of iptable
 to the text, for that backend. If a save has another meaning (`OTHERWISE`) or a rule cannot be loaded
 (`NOT_LOADED`), the reason is listed here, and everything else must be equal.
 
-For the spellings, the bytes of the legacy kernel are compared, too (kernel/rule_bytes.py): spellings of one
+For the spellings, the bytes of the legacy kernel are compared, too (rule_bytes.py): spellings of one
 meaning must have one key, and rules with different bytes must have different keys.
 
 The exit status is 1 if anything differs.  The figures are in docs/evaluation/saves.json and, from there, in
@@ -28,6 +28,7 @@ from typing import Any
 
 import click
 
+from benchmarks.rule_bytes import StoredRule, read_entries
 from hitables.api import read
 from hitables.errors import HitablesError, LiveError
 from hitables.ir.choices import Malformed
@@ -38,7 +39,6 @@ from hitables.ir.rule import Role, Rule, Test
 from hitables.kernel.load_save import load, make_ip_sets, save
 from hitables.kernel.machine import machine
 from hitables.kernel.namespace import Namespace
-from hitables.kernel.rule_bytes import StoredRule, read_entries
 from hitables.verify.portfolio import check
 from hitables.verify.question import Answer, Difference, Equal, Question
 

@@ -17,13 +17,13 @@ from collections.abc import Iterator
 
 import click
 
+from benchmarks.rule_bytes import read_entries
 from hitables.errors import LiveError
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.kernel.contents_nft import expressions_of
 from hitables.kernel.load_save import load
 from hitables.kernel.namespace import Namespace
-from hitables.kernel.rule_bytes import read_entries
 
 from .saves import furnished
 from .spellings import SECTIONS, Section

@@ -9,6 +9,7 @@ import ctypes
 import os
 import socket
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ _ENTRIES = struct.Struct("@32sI0Q")  # name, size; the entries follow
 _NAME = 2, 31  # of a match or a target, behind its size
 _REVISION = 31
 _EXTENSION = _VERDICT = 32  # bytes of the header of a match or a target
+_POLICIES = {-1: "DROP", -2: "ACCEPT"}  # -NF_DROP - 1, -NF_ACCEPT - 1
 _ACCEPT, _RETURN = struct.pack("=i", -2), struct.pack("=i", -5)  # -NF_ACCEPT - 1, -NF_REPEAT - 1
 
 
@@ -111,6 +113,21 @@ def tables_present(family: Family) -> list[tuple[str, bool]]:
         if chain.rules or not chain.head.startswith((_head(True, _ACCEPT), _head(False, _RETURN)))
     }
     return [(table, table in busy) for table in contents.tables]
+
+
+def policy_counters(table: str, family: Family) -> Iterator[tuple[str, str, int, int]]:
+    """Chain, policy, packets and bytes of each built-in chain; nothing if the kernel lacks the table."""
+    if table not in table_names(family):
+        return
+    layout = _LAYOUTS[family]
+    info, entries = _entries(table, family, layout)
+    _, hooks, *offsets, _, _ = _INFO.unpack_from(info)
+    for hook, (chain, at) in enumerate(zip(_HOOKS, offsets[5:], strict=True)):
+        if hooks >> hook & 1:
+            (target,) = struct.unpack_from("=H", entries, at + layout.target)
+            (verdict,) = struct.unpack_from("=i", entries, at + target + _VERDICT)
+            packets, counted = struct.unpack_from("=QQ", entries, at + layout.counts)
+            yield chain, _POLICIES[verdict], packets, counted
 
 
 def _chains(table: str, family: Family) -> dict[ChainId, ChainContents]:

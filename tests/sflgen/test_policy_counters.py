@@ -10,8 +10,9 @@ from support.sflgen_command import both, sflgen
 
 import hitables
 from hitables.ir.fields import Family
+from hitables.kernel.contents_legacy import policy_counters
 from hitables.kernel.namespace import Namespace, run
-from sflgen.policy_counters import policy_counters, with_policy_counters
+from sflgen.policy_counters import with_policy_counters
 
 _TOOL = {Family.IPV4: "iptables", Family.IPV6: "ip6tables"}
 

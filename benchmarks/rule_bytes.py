@@ -11,8 +11,8 @@ import socket
 import struct
 from dataclasses import dataclass
 
-from ..errors import LiveError
-from ..ir.fields import Family
+from hitables.errors import LiveError
+from hitables.ir.fields import Family
 
 _INFO, _ENTRIES = 64, 65  # IPT_SO_GET_INFO, IPT_SO_GET_ENTRIES; the same for ip6tables
 _NAME = 32
