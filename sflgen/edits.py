@@ -22,7 +22,7 @@ from hitables.ir.fields import Field
 from hitables.ir.program import BUILT_IN, Chain, Program, Table
 from hitables.ir.rule import Match, Role, Rule, Test
 from hitables.parse import iptables
-from hitables.parse.lines import quote, split, unquote
+from hitables.parse.lines import PRINTED_NAME, quote, split, unquote
 from hitables.rule_lines import lines_of
 
 T = TypeVar("T")
@@ -266,7 +266,7 @@ def text(edits: Iterable[Edit], counts: Mapping[int, Count] | None = None) -> st
     return "".join(f"*{table}\n" + "\n".join(lines) + "\nCOMMIT\n" for table, lines in by_table.items())
 
 
-_PRINTED = re.compile(r'-([AIR]) ((?:[^\s"]|"(?:[^"\\]|\\.)*")+)(?: ([0-9]+))?(?: (.*))?')
+_PRINTED = re.compile(rf"-([AIR]) ({PRINTED_NAME})(?: ([0-9]+))?(?: (.*))?")
 _HOLDER = "sflgen"  # the chain in which the rules of all edits are parsed; no edit names it
 
 

@@ -36,7 +36,7 @@ from hitables.kernel.load_save import save as save_from
 from hitables.kernel.namespace import Namespace, run
 from hitables.kernel.retries import retries
 from hitables.parse import iptables
-from hitables.parse.lines import quote
+from hitables.parse.lines import PRINTED_NAME, quote
 from hitables.rule_lines import lines_of, with_ends
 
 from .differences import by_table, is_emptied, listed
@@ -55,9 +55,7 @@ from .store import Store
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')  # as comments are printed
 _NO_COUNT = re.compile(r" -c 0 0(?!\S)")
 _TABLE = re.compile(r"^\*(.+)", re.MULTILINE)
-_BY_NUMBER = re.compile(
-    r'(?:\[\d+:\d+\] )?-[DR] ((?:[^\s"]|"(?:[^"\\]|\\.)*")+) (\d+)(?!\S)'
-)  # chain, number
+_BY_NUMBER = re.compile(rf"(?:\[\d+:\d+\] )?-[DR] ({PRINTED_NAME}) (\d+)(?!\S)")  # chain, number
 
 # For more chains iptables-save reads counters faster than the tool that stays.
 FEW_CHAINS = 64

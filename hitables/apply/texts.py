@@ -14,17 +14,16 @@ from functools import lru_cache
 
 from ..emit.text import rule_text
 from ..ir.program import BUILT_IN, Program
-from ..parse.lines import quote, unquote
+from ..parse.lines import PRINTED_NAME, quote, unquote
 
 Count = tuple[int, int]  # packets, bytes
 NO_COUNT: Count = (0, 0)
 # Lines of rules that are in no file, because they are the kernel's: above those of any file.
 LINES_OF_KERNEL = 1_000_000_000
 
-_NAME = r'(?:[^\s"]|"(?:[^"\\]|\\.)*")+'
-_RULE = re.compile(rf"(?:\[(\d+):(\d+)\] )?-A ({_NAME}) ?(.*)", re.DOTALL)
+_RULE = re.compile(rf"(?:\[(\d+):(\d+)\] )?-A ({PRINTED_NAME}) ?(.*)", re.DOTALL)
 _HEAD = re.compile(r":(\S+) (\S+)(?: \[(\d+):(\d+)\])?")
-_CALL = re.compile(rf"(?:^|.* )-([jg]) ({_NAME})", re.DOTALL)
+_CALL = re.compile(rf"(?:^|.* )-([jg]) ({PRINTED_NAME})", re.DOTALL)
 
 
 # One text is asked many times: while a change is planned, and after each reading.

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from ..parse.lines import unquote
+from ..parse.lines import PRINTED_NAME, unquote
 from ..rule_lines import with_ends
 from .contents import ChainId
 
-RULE = re.compile(r'(?:\[\d+:\d+\] )?(-A ((?:[^\s"]|"(?:[^"\\]|\\.)*")+).*)', re.DOTALL)
+RULE = re.compile(rf"(?:\[\d+:\d+\] )?(-A ({PRINTED_NAME}).*)", re.DOTALL)
 _HEAD = re.compile(r":(\S+) (\S+)")
 _LABEL = 28  # bytes of the label of an idle timer
 

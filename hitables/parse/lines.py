@@ -15,6 +15,8 @@ from ..syntax.extensions import TARGETS
 LITERAL = "\0"
 
 _QUOTED = r'"(?:[^"\\\n]|\\.)*"'
+# The name of a chain as iptables-save prints it.
+PRINTED_NAME = r'(?:[^\s"]|"(?:[^"\\]|\\.)*")+'
 # A closing quote ends a word, even without a blank behind it; an unclosed quote is a word of its own.
 _WORD = re.compile(rf'[^\s"]*{_QUOTED}|[^\s"]+|"', re.ASCII)
 _SPECIAL = re.compile(r"""[\s"'\\]""")
