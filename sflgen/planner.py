@@ -175,10 +175,11 @@ def fold_unproved(state: State, chains: Iterable[ChainId] | None = None, *, stag
     *staged*: in new chains, so that these can be loaded before they take the place of the old ones.
     """
     planner = Planner(state, state.master, Strategy.FOLD, staged=staged)
+    asked = None if chains is None else set(chains)
     for table in state.master:
         for chain in table.chains:
-            if chains is not None:
-                wanted = (table.name, chain.name) in chains
+            if asked is not None:
+                wanted = (table.name, chain.name) in asked
             else:
                 is_long = len(chain.rules) >= state.settings.min_length
                 wanted = is_long or (table.name, chain.name) in state.layouts

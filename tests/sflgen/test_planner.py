@@ -225,6 +225,16 @@ def test_a_fold_edits_only_the_differences(compiled: State) -> None:
     assert fold_unproved(plan.after).edits == ()
 
 
+def test_a_fold_takes_the_chains_from_an_iterator() -> None:
+    listed = prefixes(20)
+    table = listed.table("filter")
+    forward = replace(table["FORWARD"], rules=table["INPUT"].rules)
+    master = replace(listed, tables=(table.of({**table.by_name(), "FORWARD": forward}),))
+    state = bare(master, Settings())
+    folded = fold_unproved(state, iter([("filter", "FORWARD"), ("filter", "INPUT")])).after
+    assert folded.layouts.keys() == {("filter", "INPUT"), ("filter", "FORWARD")}
+
+
 def test_a_fold_tells_a_rule_for_a_mask_with_gaps_from_one_for_all_packets() -> None:
     rules = "".join(f"-A FORWARD -s 10.0.{n}.0/24 -j DROP\n" for n in range(20))
     gaps = "-A FORWARD -d 0.0.0.0/0.0.0.1\n"
