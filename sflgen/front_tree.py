@@ -268,9 +268,8 @@ def _after(
     kept = [entry for entry in before.entries if entry.row < call.row]
     kept.append(call)
     kept += [replace(entry, row=entry.row - step) for entry in before.entries if entry.row > last]
-    entry_chains = {
-        key: each for key, each in state.entry_chains.items() if key not in {(table, name) for name in gone}
-    }
+    removed = {(table, name) for name in gone}
+    entry_chains = {key: each for key, each in state.entry_chains.items() if key not in removed}
     entry_chains[chain_id] = EntryChain(chain, tuple(kept))
     cache.regions = {
         key: each for key, each in cache.regions.items() if key in entry_chains and key != chain_id
