@@ -553,10 +553,13 @@ def _lock(folder: Path) -> int:
         raise _trouble(path, error) from None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except (BlockingIOError, PermissionError):  # another process holds it; EACCES on SMB
         holder = os.pread(handle, 32, 0).decode("ascii", "replace").strip()
         os.close(handle)
         raise HitablesError(f"{folder} is in use by process {holder or '(unknown)'}; wait for it") from None
+    except OSError as error:
+        os.close(handle)
+        raise _trouble(path, error) from None
     if not _is_lock_of(handle, folder):
         os.close(handle)
         raise HitablesError(f"{folder} was removed, or made anew, at this moment; try again")

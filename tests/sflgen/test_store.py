@@ -503,6 +503,17 @@ def test_who_waits_for_a_lock_that_is_removed_does_not_get_it(
     Store.open(tmp_path / "st").close()
 
 
+def test_a_file_system_without_locks_is_not_taken_for_a_state_in_use(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_locks(handle: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with pytest.raises(HitablesError, match=r"/lock: No locks available$"):
+        Store.open(folder)
+
+
 @pytest.mark.needs_kernel
 def test_status_compares_on_a_read_only_file_system(tmp_path: Path) -> None:
     folder = tmp_path / "st"
