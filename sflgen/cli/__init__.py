@@ -1,9 +1,10 @@
 """The command `sflgen`: arguments in, patches and an exit status out.
 
 Exit status 0: done; 1: `verify` or `status --live` found a difference, or `repair --dry-run` would change
-something; 2: an error, after which neither state nor kernel is changed; 130: interrupted.  Patches go to
-standard output (--emit, the default) or to the kernel (--live), messages to standard error.  A command
-imports what it needs when it runs, so that `sflgen --help` is quick.
+something; 2: an error, after which neither state nor kernel has the change, unless the message says that
+this is unknown; 130: interrupted.  Patches go to standard output (--emit, the default) or to the kernel
+(--live), messages to standard error.  A command imports what it needs when it runs, so that `sflgen --help`
+is quick.
 """
 
 from __future__ import annotations

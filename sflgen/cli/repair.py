@@ -44,7 +44,9 @@ def repair(folder: str, takes: bool | None, dry_run: bool, no_prove: bool) -> No
     With --take, a rule that was inserted or deleted by iptables is inserted into the rule list, or deleted
     from it, and the kernel gets the rule set that is compiled for the new list. A change inside of a tree
     can only be taken back. Exit status 0: the kernel holds the rule set of the state now; 1: --dry-run, and
-    something would change; 2: an error, after which neither state nor kernel is changed.
+    something would change; 2: an error, after which neither state nor kernel has the change, unless the
+    message says that this is unknown. Changes that were found before other programs made new ones may be
+    taken then.
     """
     from ..kernel import REPAIRS, Drift, Kernel
     from ..repair import TRIES, find
