@@ -235,16 +235,17 @@ def _untakeable(edit: Edit, why: str = "the chain belongs to a tree") -> Untakea
 class _Rows:
     """One loaded chain while its edits are taken: which rule of the list each of its rows is.
 
-    rows   by row: the rule of the list, or None for a rule of a tree
-    rule   by row: the rule that is loaded
-    list   the chain of the list; its rules, which are compared by identity
+    rows      by row: the rule of the list, or None for a rule of a tree
+    rules     by row: the rule that is loaded
+    listed    the chain of the list; its rules are compared by identity
+    has_tree  whether generated rules follow the rows that are those of the list
     """
 
     def __init__(
-        self, state: State, listed: _List, rows: list[_Listed | None], rules: list[Rule], rest: bool
+        self, state: State, listed: _List, rows: list[_Listed | None], rules: list[Rule], has_tree: bool
     ) -> None:
         self.state, self.listed, self.rows, self.rules = state, listed, rows, rules
-        self.has_tree = rest
+        self.has_tree = has_tree
 
     @classmethod
     def of(cls, state: State, table: str, name: str, others: dict[tuple[str, str], _Rows]) -> _Rows:
@@ -263,7 +264,7 @@ class _Rows:
         count = _rows_in_place(layout) if owner == name else 0
         rows: list[_Listed | None] = [*listed.rules[: len(loaded.rules) if count is None else count]]
         rows += [None] * (len(loaded.rules) - len(rows))
-        return cls(state, listed, rows, list(loaded.rules), rest=count is not None)
+        return cls(state, listed, rows, list(loaded.rules), has_tree=count is not None)
 
     def take(self, edit: Edit) -> Iterator[Edit]:
         """The edits of the list for *edit* of the loaded chain."""
