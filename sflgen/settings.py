@@ -34,14 +34,17 @@ class Strategy(enum.Enum):
 class Settings:
     """How a state is compiled and patched.
 
-    backend    the iptables that loads the patches; "any": equal and loadable in both
-    malformed  whether trees may drop more malformed packets than the list
-    delta      additional rules that entries may make an average packet read before a tree is grown anew
-    max_updates  updates of a tree after which the next one grows it anew: the delta of "The Small, the
-               Fast and the Lazy", section IV-D; None: updates are not counted
-    foreign    patterns of chains that other programs manage, or names of such programs as --leave takes them:
-               never changed, never compared
-    prefix     the prefix of the names of generated chains: a letter, and up to 15 letters, digits and _
+    backend        the iptables that loads the patches; "any": equal and loadable in both
+    malformed      whether trees may drop more malformed packets than the list
+    delta          additional rules that entries may make an average packet read before a tree is grown anew
+    min_length     a chain of fewer rules stays as it is
+    max_expansion  rules that are loaded at most per rule of a chain when its tree is grown; a rule of several
+                   ports counts as one for each two of them
+    foreign        patterns of chains that other programs manage, or names of such programs as --leave takes
+                   them: never changed, never compared
+    prefix         the prefix of the names of generated chains: a letter, and up to 15 letters, digits and _
+    max_updates    updates of a tree after which the next one grows it anew: the delta of "The Small, the
+                   Fast and the Lazy", section IV-D; None: updates are not counted
 
     Raises InvalidOption for a value that is none of these.
     """
