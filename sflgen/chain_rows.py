@@ -63,7 +63,8 @@ def rows_after(
 
 
 class ChainRows:
-    """
+    """The rows of the rules of one table's chains, kept from update to update.
+
     rows_of  the rows of some rules
     number   the number of a chain's name
     """

@@ -23,7 +23,8 @@ from .rule_rows import Bools, Ints, RuleRows
 
 
 class NearRules:
-    """
+    """Selects the rules that packets of a region may read.
+
     fields    those by which rules may be excluded: nothing that the packets read may write them
     is_kept   nothing writes any field of the packets, so they pass later tests that equal the region's own
     deciding  chains that surely decide

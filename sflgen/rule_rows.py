@@ -182,7 +182,8 @@ def _code(match: Match, own: list[int], fact: int, event: int, backend: Backend)
 
 
 class RuleRows:
-    """
+    """The table: one row for each rule that was asked for.
+
     low, high  by field of RuleIndex.FIELDS, by row: the hull of the rule (rule_index.py)
     matches    by row: numbers of its matches
     kind       by row: what packet_classes.needs_of reads of the rule, as a number; 0: nothing
