@@ -48,7 +48,8 @@ def number(kind: int, value: int) -> bytes:
 
 
 def text(kind: int, value: str) -> bytes:
-    return attribute(kind, value.encode() + b"\0")
+    """An attribute that is a name; bytes that are not UTF-8 are surrogates in *value*."""
+    return attribute(kind, value.encode("utf-8", "surrogateescape") + b"\0")
 
 
 def attributes(data: bytes) -> dict[int, bytes]:

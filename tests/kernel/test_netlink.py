@@ -6,8 +6,10 @@ import contextlib
 import errno
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from support.firewall import Firewall
 from support.small_namespace import Namespace
 
 from hitables.apply.kernel import Kernel
@@ -18,6 +20,7 @@ from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.kernel import netlink
 from hitables.kernel.namespace import run
+from hitables.kernel.prerequisites import accounts, make_accounts
 
 pytestmark = pytest.mark.needs_kernel
 
@@ -83,3 +86,24 @@ def applied_with_small_buffers() -> str:
 def test_a_change_longer_than_the_buffer_is_made_table_by_table() -> None:
     with Namespace() as namespace:
         assert namespace.call(applied_with_small_buffers).count("-s 10.0.1.") == 200
+
+
+def test_names_of_chains_need_not_be_utf_8(tmp_path: Path) -> None:
+    """The second apply deletes and names chains through the socket."""
+    chain = ":caf\udce9 - [0:0]\n-A FORWARD -j caf\udce9\n-A caf\udce9 -s 10.0.0.2/32 -j DROP\n"
+    with Namespace() as namespace:
+        firewall = Firewall(namespace, tmp_path, Backend.NFT)
+        for address in ("10.0.0.2", "10.0.0.3"):
+            rules = RULES.replace("COMMIT", chain.replace("10.0.0.2", address) + "COMMIT")
+            firewall.apply(firewall.file(rules))
+            assert f"-A caf\udce9 -s {address}/32 -j DROP" in firewall.save()
+
+
+def accounts_made(name: str) -> set[str]:
+    make_accounts([name])
+    return accounts()
+
+
+def test_names_of_accounting_objects_need_not_be_utf_8() -> None:
+    with Namespace() as namespace:
+        assert namespace.call(accounts_made, "caf\udce9") == {"caf\udce9"}
