@@ -440,7 +440,7 @@ def status(folder: str, repair: bool, timeout: float | None, form: str, as_json:
     if not data:
         _show_status(result)
     repaired = 0
-    if repair and result.level is check.Level.DRIFT:
+    if repair and any(each.differing for each in result.compared):
         with StateDirectory.open(folder) as store:
             repaired, notes = check.repair(store)
         for note in notes:

@@ -78,6 +78,15 @@ def test_a_packet_that_is_treated_otherwise_and_the_repair(firewall: Firewall) -
     firewall.hitables("status")
 
 
+def test_rules_that_differ_are_loaded_again_where_the_proof_has_no_answer(firewall: Firewall) -> None:
+    before = plain(firewall.save())
+    firewall.iptables("-I", "INPUT", "-s", "10.5.0.0/16", "-j", "ACCEPT")
+    firewall.hitables("status", "--timeout", 0.000001, status=2)
+    shown = firewall.hitables("status", "--timeout", 0.000001, "--repair").stdout
+    assert "rule set 2 is loaded again" in shown
+    assert plain(firewall.save()) == before
+
+
 def test_chains_of_a_known_program_are_named_with_what_to_do(firewall: Firewall) -> None:
     firewall.iptables("-N", "f2b-sshd")
     firewall.iptables("-I", "INPUT", "-j", "f2b-sshd")
