@@ -43,6 +43,7 @@ _PATIENCE = 10.0  # seconds for which an answer of the guard is awaited
 LATE = 5.0  # seconds by which the timer of systemd is later than the guard
 SYSTEMD = Path("/run/systemd/system")
 _NAME = "\0hitables-guard"  # the socket of a guard: of this network namespace, as its rules are
+_NOT_STARTED = "the process that would roll back did not start"
 _CREDENTIALS = struct.Struct("3i")  # process, user, group
 
 
@@ -88,7 +89,12 @@ def start(duty: Duty) -> Guard:
     """Start a guard; LiveError if that fails."""
     ours, theirs = socket.socketpair()
     with deferred():
-        child = os.fork()
+        try:
+            child = os.fork()
+        except OSError as error:
+            ours.close()
+            theirs.close()
+            raise LiveError(f"{_NOT_STARTED}: {error.strerror}; nothing is loaded") from error
         if not child:
             _detach(theirs, duty)
     theirs.close()
@@ -100,7 +106,7 @@ def start(duty: Duty) -> Guard:
         answer = b""
     if not answer.endswith(b"\n"):
         ours.close()
-        raise LiveError("the process that would roll back did not start; nothing is loaded")
+        raise LiveError(f"{_NOT_STARTED}; nothing is loaded")
     ours.settimeout(None)
     return Guard(int(answer), ours)
 

@@ -153,9 +153,12 @@ def set_sysctl(name: str, value: str) -> None:
 
 
 def fork_helper(connection: socket.socket) -> int:
-    """Fork the process that serves *connection* in a new namespace; its number."""
+    """Fork the process that serves *connection* in a new namespace; its number.  LiveError if that fails."""
     with deferred() as hear:
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            raise LiveError(f"cannot open a network namespace: {error.strerror}") from error
         if not pid:
             _serve(connection, hear)
     return pid

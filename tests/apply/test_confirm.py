@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import calendar
 import contextlib
+import errno
 import json
 import os
 import re
@@ -25,6 +26,7 @@ from hitables.apply.boot_clock import boot_id
 from hitables.apply.check_command import why_failed
 from hitables.apply.records import ApplyState, Waiting
 from hitables.apply.store import StateDirectory
+from hitables.errors import LiveError
 from hitables.ir.packet import Backend
 
 pytestmark = pytest.mark.needs_kernel
@@ -182,6 +184,18 @@ def test_the_guard_has_looked_at_the_connections_before_the_user_is_told(tmp_pat
     started.loaded(60)
     assert looked.exists()
     guard.wait_for_end(started.pid)
+
+
+def test_nothing_is_loaded_if_no_guard_can_be_forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> int:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(os, "fork", refuse)
+    before = os.listdir("/proc/self/fd")
+    message = "did not start: Resource temporarily unavailable; nothing is loaded"
+    with pytest.raises(LiveError, match=message):
+        guard.start(guard.Duty(lambda: True, lambda: False, lambda why: None))
+    assert len(os.listdir("/proc/self/fd")) == len(before)
 
 
 def keep_connecting(port: int) -> None:
