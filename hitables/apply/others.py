@@ -128,7 +128,8 @@ def _rules(
     notes: list[str],
 ) -> tuple[TextRule, ...]:
     rules: list[TextRule] = []
-    jumps = [rule.body for rule in present[name].rules] if name in present else []
+    here = present[name].rules if name in present else ()
+    jumps = [rule.body for rule in here if is_foreign(rule.enters)]
     for rule in chain.rules:
         if is_foreign(rule.enters) and rule.line >= LINES_OF_KERNEL:
             if rule.body in jumps:
@@ -166,11 +167,8 @@ def _rules(
 
 def _place(rules: list[TextRule], before: list[str]) -> int:
     """Behind the nearest rule of *before* that *rules* has; else in front, where such jumps are inserted."""
-    bodies = [rule.body for rule in rules]
-    for body in reversed(before):
-        if body in bodies:
-            return len(bodies) - bodies[::-1].index(body)
-    return 0
+    places = {rule.body: place for place, rule in enumerate(rules, 1)}
+    return next((places[body] for body in reversed(before) if body in places), 0)
 
 
 def own(chains: Chains, patterns: Sequence[str]) -> Chains:
