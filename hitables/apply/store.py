@@ -439,7 +439,10 @@ def _open_lock(path: Path, create: bool) -> int:
 
 
 def _take_lock(lock: int, folder: Path, deadline: float) -> None:
-    """Lock the file *lock* of *folder*; LiveError, and it is closed, if another process has it at the end."""
+    """Lock the file *lock* of *folder*.
+
+    LiveError if another process has it until *deadline*, FileError if the disk has no locks; it is closed then.
+    """
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -451,6 +454,9 @@ def _take_lock(lock: int, folder: Path, deadline: float) -> None:
                     f"{folder}: another hitables is changing the firewall; try again later"
                 ) from None
             time.sleep(0.05)
+        except OSError as error:
+            os.close(lock)
+            raise FileError(f"{folder}: {error.strerror}; nothing is changed") from None
 
 
 def _is_file(descriptor: int, path: Path) -> bool:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
+import os
 import re
 import threading
 from dataclasses import replace
@@ -148,6 +151,18 @@ def test_a_folder_that_is_replaced_while_its_lock_is_awaited_is_opened_anew(tmp_
     with StateDirectory.open(str(folder)), pytest.raises(LiveError, match="another hitables is changing"):
         release.join()
         StateDirectory.open(str(folder), wait=0.0)
+
+
+def test_a_folder_whose_lock_cannot_be_taken_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    StateDirectory.open(str(tmp_path), create=True).close()
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(FileError, match="No locks available; nothing is changed"):
+        StateDirectory.open(str(tmp_path))
+    assert len(os.listdir("/proc/self/fd")) == len(before)
 
 
 def test_a_folder_that_is_removed_while_its_lock_is_awaited_is_missing(tmp_path: Path) -> None:
