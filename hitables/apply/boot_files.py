@@ -163,7 +163,8 @@ def _heads(text: str) -> list[str]:
 
 
 def _last(folder: Path, family: Family, compiled: Tables, earlier: Tables) -> str:
-    """The rules that were confirmed before: those of the generation before if they differ, else its own.
+    """The text of step `last`: the first that differs from *compiled* of the present generation's `compiled`,
+    its `last`, and *earlier*; "" if none does.
 
     Of the tables of *compiled* alone: others were given up.
     """

@@ -34,7 +34,7 @@ def flushers() -> list[str]:
 def appenders(patterns: Sequence[str]) -> list[str]:
     """A warning for ufw, which appends its rules at boot unless its chains are left (boot_texts.py).
 
-    None if it deletes all rules first, which `flushers` says.
+    There is no warning if ufw deletes all rules first, which `flushers` tells.
     """
     if not _ufw_is_enabled() or _ufw_flushes() or is_foreign("ufw-before-input", patterns):
         return []

@@ -59,7 +59,11 @@ from .waiting import fate
 
 
 def apply(request: ApplyRequest, report: Reporter) -> ApplyResult:
-    """Apply the files of *request*.  Errors are HitablesError; then the kernel has its old rules."""
+    """Apply the files of *request*.
+
+    Errors are HitablesError; then the kernel has its old rules, unless the new ones were confirmed while
+    --check ran.
+    """
     request = replace(request, folder=os.path.abspath(request.folder))  # the guard has another directory
     refuse_few()
     session = session_of(os.environ)

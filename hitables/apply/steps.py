@@ -1,7 +1,8 @@
 """From the rule set in a kernel to another one in three steps, of which packets see one.
 
     stage  new chains under new names, which no packet reaches
-    flip   the built-in chains, and user chains that change, get their new rules: one commit for each table
+    flip   the built-in chains, and user chains that change, get their new rules: in nf_tables in one commit
+           for all tables (flip_nft.py), else in one for each
     clean  chains that no packet reaches any more are removed
 
 Generated chains (those of trees) may have any name, so they never change: a chain with other rules is another

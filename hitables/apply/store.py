@@ -441,7 +441,7 @@ def _open_lock(path: Path, create: bool) -> int:
 def _take_lock(lock: int, folder: Path, deadline: float) -> None:
     """Lock the file *lock* of *folder*.
 
-    LiveError if another process has it until *deadline*, FileError if the disk has no locks; it is closed then.
+    LiveError if another process has it until *deadline*, FileError if it cannot be locked; it is closed then.
     """
     while True:
         try:

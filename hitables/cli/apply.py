@@ -130,7 +130,7 @@ def apply(
     The old rules are loaded again unless the new ones are confirmed in time: by "hitables confirm" in any
     session, by --check, or by --by-connection. Exit status 0: loaded, or nothing to do; 1: --dry-run, and
     something would change; 2: an error, after which the old rules are loaded, unless "standard output"
-    alone failed.
+    alone failed, or the message says that the new ones were confirmed.
     """
     from ..apply.request import ApplyRequest, ApplyResult, Reporter
     from ..apply.run import apply as apply_rules
@@ -426,7 +426,8 @@ def status(folder: str, repair: bool, timeout: float | None, form: str, as_json:
     """Compare the kernel with the rules that were applied, and list who else filters packets.
 
     Where rules differ, a proof decides whether any packet is treated otherwise. Exit status 0: the kernel
-    holds the rules; 1: rules differ; 2: it is unknown, or the guard of an apply has ended.
+    holds the rules; 1: rules differ; 2: it is unknown, or rules that wait cannot be taken back, as their
+    guard has ended or fails.
     """
     from ..apply import status as check
     from ..apply.store import StateDirectory

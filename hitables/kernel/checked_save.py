@@ -4,8 +4,8 @@ iptables-nft-save 1.8.9 prints the native rule `tcp dport { 22, 80 } accept` as 
 exit status 0.  So the output of a tool is loaded into a scratch namespace, and the contents of the kernel
 there are compared with its contents here, rule by rule and byte by byte (contents.py).
 
-Invariant: a text that `Reader.read` returns yields, when loaded, exactly the rules that the kernel had at
-one moment of the call (in legacy: each table at a moment of its own), except for chains that are left out.
+Invariant: a text that `KernelReader.read` returns yields, when loaded, exactly the rules that the kernel had
+at one moment of the call (in legacy: each table at a moment of its own), except for chains that are left out.
 So a change between printing and comparing is harmless: it looks like a difference, and the reader starts
 again.  A difference is reported when it is there twice, and nothing changed between printing and comparing
 the second time: in nft the kernel counts its commits, and in legacy the reader holds the lock then.  A rule,
@@ -386,7 +386,10 @@ class KernelReader:
         if len(faults) > _SHOWN:
             message.append(f"  … and {len(faults) - _SHOWN} more")
         chains = [] if failed else sorted({fault.chain_id[1] for fault in faults if fault.chain_id[1]})
-        leave = f", or let sflgen leave the chain to others (--leave {chains[0]})" if chains else ""
+        commands = "of hitables apply and sflgen init"
+        leave = ""
+        if chains:
+            leave = f", or leave the chain to the program that manages it (--leave {chains[0]} {commands})"
         if self.backend is Backend.NFT and not any(fault.why.startswith(_UNLOADABLE) for fault in faults):
             message.append(f"Write it with iptables, or move it into a table of another name{leave}")
         else:

@@ -1,6 +1,6 @@
 """A difference between two programs, shown by the kernel: the witness goes through both.
 
-    Replay = replay(before, after, difference)
+    result = replay(before, after, difference)
 
 The packet is changed as little as possible so that it can be sent (interfaces that exist, a state that a
 connection can have).  If `ir.semantics` still finds a difference, the packet is sent through the chain of

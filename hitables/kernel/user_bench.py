@@ -1,4 +1,4 @@
-"""A user's own rule set measured in the kernel: `hitables bench kernel RULES`.
+"""A user's own rule set measured in the kernel: `hitables bench kernel FILE`.
 
 One chain of table filter is measured as it is, compiled, and in its alternatives (rivals.py): the median
 nanoseconds per packet above an empty rule set, all in turn.  The packets are routed from one tunnel to
