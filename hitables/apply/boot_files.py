@@ -195,26 +195,26 @@ def _put(folder: Path, contents: Mapping[str, str]) -> Path:
     """Write a generation, make it the present one, and remove the older ones."""
     link = folder / "boot"
     numbers = [int(name[5:]) for name in _names(folder) if name.startswith("boot-") and name[5:].isdecimal()]
-    made = folder / f"boot-{max(numbers, default=0) + 1}"
+    generation = folder / f"boot-{max(numbers, default=0) + 1}"
     try:
-        made.mkdir(mode=0o700)
+        generation.mkdir(mode=0o700)
         for name, text in contents.items():
-            with open(made / name, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+            with open(generation / name, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
-        flush_folder(made)
+        flush_folder(generation)
         fresh = folder / "boot.new"
         fresh.unlink(missing_ok=True)
-        fresh.symlink_to(made.name)
+        fresh.symlink_to(generation.name)
         os.replace(fresh, link)
     except OSError as error:
-        shutil.rmtree(made, ignore_errors=True)
-        raise trouble(error.filename or str(made), error) from None
+        shutil.rmtree(generation, ignore_errors=True)
+        raise trouble(error.filename or str(generation), error) from None
     _flush(folder)  # until then the disk may have the old link, so the old generation is still there
     for number in numbers:
         shutil.rmtree(folder / f"boot-{number}", ignore_errors=True)
-    return made
+    return generation
 
 
 def boot_notes(folder: Path, boot_id: str) -> list[str]:

@@ -62,14 +62,14 @@ def boot_rules(
     The source is what was compiled; without a *source*, the loaded rules.
     """
     loaded = {**loaded, **{table: texts.empty(table) for table in absent}}
-    given = _source_tables(source, file, family) if source and file != KERNEL else {}
+    source_tables = _source_tables(source, file, family) if source and file != KERNEL else {}
     compiled = {
-        table: _with_needed(_for_boot(chains, patterns), own(given.get(table, {}), patterns))
+        table: _with_needed(_for_boot(chains, patterns), own(source_tables.get(table, {}), patterns))
         for table, chains in loaded.items()
     }
     plain = {
-        table: _with_policies(_with_jumps(own(given[table], patterns), chains), chains)
-        if table in given
+        table: _with_policies(_with_jumps(own(source_tables[table], patterns), chains), chains)
+        if table in source_tables
         else chains
         for table, chains in compiled.items()
     }

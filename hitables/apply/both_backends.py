@@ -58,18 +58,18 @@ def _emptied(table: str) -> list[str]:
 def still_loaded(force: InForce, handles: Sequence[int] = ()) -> StillLoaded:
     """What the kernel holds of *force*: the tables with a rule of it, or with a policy that drops packets."""
     backend = Backend(force.record.backend)
-    held: list[TablePlace] = []
+    tables: list[TablePlace] = []
     for family in Family:
         half = force.half(family)
         if half is None or not _filters(family, backend):
             continue
         present = Kernel(family, backend, handles).read()
-        held += (
+        tables += (
             (family, table)
             for table, chains in half.tables.items()
             if _has_part_of(present.get(table, {}), chains)
         )
-    return StillLoaded(force.record.number, backend, tuple(held))
+    return StillLoaded(force.record.number, backend, tuple(tables))
 
 
 def _filters(family: Family, backend: Backend) -> bool:
@@ -106,14 +106,14 @@ def default_backend(
         backend, number = Backend(force.record.backend), state.confirmed
         others = [family for family, of_tool in of_tools.items() if of_tool is not backend]
         try:
-            held = bool(others) and bool(still_loaded(force, [store.lock]).tables)
+            is_still_loaded = bool(others) and bool(still_loaded(force, [store.lock]).tables)
         except LiveError as error:
             raise HitablesError(
                 f"rule set {number} was loaded by iptables-{backend.value}, and it is not known whether the "
                 f"kernel still holds it: {error}\n"
                 f"--backend {backend.value} or --backend {_other(backend).value} says what loads these rules"
             ) from None
-        if held:
+        if is_still_loaded:
             tool = others[0].tool
             return backend, (
                 f"these rules are for iptables-{backend.value}, as it loaded rule set {number}, which the "

@@ -105,8 +105,8 @@ def guard_rolls_back(folder: str, number: int, why: str, copy: Copy) -> None:
         except HitablesError as error:
             store.log(f"{cannot(number)}{error}")
             raise
-    told = [f"rule set {number} was taken back, because {why}; the old rules are loaded", *notes]
-    guards.tell_everyone("\n".join(f"hitables: {each}" for each in told))
+    messages = [f"rule set {number} was taken back, because {why}; the old rules are loaded", *notes]
+    guards.tell_everyone("\n".join(f"hitables: {each}" for each in messages))
 
 
 def _has_ended(store: StateDirectory, number: int) -> bool:
@@ -246,8 +246,8 @@ def _rolled_back(
             raise HitablesError(f"{folder}: there is no rule set before {current}")
         then, now = _exchanged(store, wanted, current)
         other = _of_other_backend(store, then, now, is_named=number is not None)
-        state, told = _told_of_dropped(store, state, then, now)
-        notes += told
+        state, dropped_notes = _told_of_dropped(store, state, then, now)
+        notes += dropped_notes
         try:
             store.set_state(state)  # it can be written: found out before any rule changes
         except FileError as error:
@@ -266,7 +266,7 @@ def _rolled_back(
                 confirm_record(store, state, current)
             raise FileError(f"{error}; rule set {current} is loaded again") from None
         store.log(f"{wanted}: loaded again in place of {current}")
-        for note in told:
+        for note in dropped_notes:
             store.log(f"{wanted}: {note}")
         if other:
             tool = f"iptables-{then.record.backend}"

@@ -32,9 +32,9 @@ def of_source(program: Program) -> Origins:
             seen: Counter[str] = Counter()
             keys = []
             for rule in chain.rules:
-                said = meaning(rule)
-                keys.append(f"{chain.name}\0{said}\0{seen[said]}")
-                seen[said] += 1
+                rule_meaning = meaning(rule)
+                keys.append(f"{chain.name}\0{rule_meaning}\0{seen[rule_meaning]}")
+                seen[rule_meaning] += 1
             chains[chain.name] = keys
     return origins
 
@@ -125,8 +125,8 @@ def returned_by_policy(chains: Chains, names: Collection[str]) -> dict[str, Coun
         for rule in chains[name].rules if name in chains else ():
             if "RETURN\0" not in rule.key or rule.count == NO_COUNT or not rule.body.endswith(_VERDICTS):
                 continue
-            base, said, _ = rule.key.split("\0")
-            if said.rpartition(" | ")[2] == "RETURN":
+            base, rule_meaning, _ = rule.key.split("\0")
+            if rule_meaning.rpartition(" | ")[2] == "RETURN":
                 packets, size = counts.get(base, NO_COUNT)
                 counts[base] = packets + rule.count[0], size + rule.count[1]
     return counts

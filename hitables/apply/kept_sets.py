@@ -37,19 +37,18 @@ def create_missing(store: StateDirectory, records: Iterable[Record]) -> list[str
     """
     records = list(records)
     rules = _rules_with(records, "-set ")
-    made = _create_accounts(records)
+    notes = _create_accounts(records)
     named = {
         name: ("create", name, kind, "family", "inet" if family is Family.IPV4 else "inet6")
         for family, lines in rules.items()
         for name, kind in ip_sets_named("\n".join(lines)).items()
     }
     if not named:
-        return made
+        return notes
     try:
         present = set(run(["ipset", "list", "-n"]).split("\n"))
     except LiveError:
-        return made
-    notes = list(made)
+        return notes
     for name, create in named.items():
         _create(store, name, create, present, notes)
     return notes

@@ -381,7 +381,9 @@ def _more_rules(present: TextChain, loaded: TextChain) -> list[TextRule] | None:
 
 @dataclass(frozen=True, slots=True)
 class Performed:
-    """seconds  between the first and the last visible commit, at most
+    """What `perform` did, as far as the user should know.
+
+    seconds  between the first and the last visible commit, at most
     added    rules that others have added since, for the user: they stay, and are not ours
     lost     rules that others had added, and that a further attempt replaced
     """

@@ -41,16 +41,16 @@ def release(folder: str, tables: Sequence[str], family: Family | None = None) ->
 
 
 def _asked_for(current: Record, tables: Sequence[str], family: Family | None) -> list[TablePlace]:
-    held = sorted(places(current))
-    wanted = [place for place in held if place[1] in tables and family in (None, place[0])]
+    tables_in_force = sorted(places(current))
+    wanted = [place for place in tables_in_force if place[1] in tables and family in (None, place[0])]
     missing = [table for table in tables if all(place[1] != table for place in wanted)]
     if missing:
         of_family = f" of IPv{int(family)}" if family else ""
         raise HitablesError(
             f"table {missing[0]}{of_family} is not in force with rule set {current.number}, which has "
-            f"{_listed(held)}"
+            f"{_listed(tables_in_force)}"
         )
-    if len(wanted) == len(held):
+    if len(wanted) == len(tables_in_force):
         raise HitablesError(
             f"rule set {current.number} has no other table; to give up all, call hitables persist --remove, "
             "and remove the state directory"

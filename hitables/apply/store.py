@@ -74,12 +74,12 @@ class StateDirectory:
                     )
                 lock = _open_lock(folder / "lock", create)
             except OSError as error:
-                told = (
+                message = (
                     f"state directory {folder}: {error.strerror or error}; nothing is changed{remedy(error)}"
                 )
                 if create and not os.path.isdir(folder):
-                    told += " (--state names another directory)"
-                raise FileError(told) from None
+                    message += " (--state names another directory)"
+                raise FileError(message) from None
             _take_lock(lock, folder, deadline)
             # If the folder was moved or removed meanwhile, another process may hold the one in its place.
             if _is_file(lock, folder / "lock") or attempt == _OPENED:

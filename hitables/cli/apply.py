@@ -197,8 +197,8 @@ def _files(file: str, file6: str | None, first: Family | None) -> dict[Family, t
         if name is None:
             continue
         text = read_text(name)
-        told = first if first is None or not files else _other(first)
-        family = read(text, family=told, name=name).family
+        stated = first if first is None or not files else _other(first)
+        family = read(text, family=stated, name=name).family
         if family in files:
             # A rule set without addresses is of either family.
             family = _other(family)

@@ -132,9 +132,9 @@ def _many(spelt: str) -> str:
     return _text({"OUTPUT": rules})
 
 
-def _entering(ways: dict[str, list[str]]) -> str:
+def _entering(chains: dict[str, list[str]]) -> str:
     """RULES times `-j a`."""
-    return _text({"OUTPUT": ["-j a"] * RULES, **ways})
+    return _text({"OUTPUT": ["-j a"] * RULES, **chains})
 
 
 _TARGET_SETS = {

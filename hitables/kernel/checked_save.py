@@ -93,8 +93,8 @@ class _Loading:
 
     def finish(self) -> Contents:
         """The contents of the kernel there; LiveError if the tool refused the text."""
-        read_contents: Contents = self.namespace.finish()
-        return read_contents
+        contents: Contents = self.namespace.finish()
+        return contents
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,9 +343,9 @@ class KernelReader:
             lines = lines_of(text)[: int(number[1])]
             line = lines[-1] if lines else ""
             table = next((each[1:] for each in reversed(lines) if each.startswith("*")), "")
-        kernel = RULE.match(line)
-        chain_id = table, unquote(kernel[2]) if kernel else ""
-        return _Fault(chain_id, 0, f"{_UNLOADABLE}: {error}", line if kernel else "")
+        named = RULE.match(line)
+        chain_id = table, unquote(named[2]) if named else ""
+        return _Fault(chain_id, 0, f"{_UNLOADABLE}: {error}", line if named else "")
 
     def _refused(self, output: Printed, kernel: Contents, failed: str) -> tuple[list[_Fault], list[ChainId]]:
         """The rules that the tool cannot read: named by the kernel, or those after the last printed rule."""
@@ -373,10 +373,10 @@ class KernelReader:
             (table, chain), number = fault.chain_id, fault.number
             parts = [f"table {table}"] * bool(table) + [f"chain {chain}"] * bool(chain)
             where = ", ".join([*parts, *([f"rule {number}"] if number else [])])
-            read_contents = kernel.chains.get(fault.chain_id)
+            present = kernel.chains.get(fault.chain_id)
             rule = ""
-            if number and read_contents is not None and number <= len(read_contents.handles):
-                rule = native.get((table, read_contents.handles[number - 1]), "")
+            if number and present is not None and number <= len(present.handles):
+                rule = native.get((table, present.handles[number - 1]), "")
                 rule = rule if len(rule) <= _WIDTH else rule[: _WIDTH - 1] + "…"
             shown = [rule, f"({fault.why})" if rule and fault.why else fault.why]
             what = " ".join(each for each in shown if each) or "the kernel has another rule"
@@ -460,7 +460,7 @@ def _head(kernel: Contents, chain_id: ChainId) -> bytes:
 def native_rules(tables: set[str], family: Family) -> dict[tuple[str, int], str]:
     """The rules of *tables* as nft prints them, by handle; empty if there is no nft."""
     kind = "ip" if family is Family.IPV4 else "ip6"
-    kernel: dict[tuple[str, int], str] = {}
+    native: dict[tuple[str, int], str] = {}
     for table in sorted(tables):
         command = ["nft", "-s", "-a", "list", "table", kind, table]
         try:
@@ -471,10 +471,10 @@ def native_rules(tables: set[str], family: Family) -> dict[tuple[str, int], str]
         for line in lines_of(result.stdout.decode("utf-8", "replace")):
             rule = re.fullmatch(r"\s*(.*[^{]) # handle (\d+)", line)
             if rule:
-                kernel[table, int(rule[2])] = " ".join([*begun, rule[1]])
+                native[table, int(rule[2])] = " ".join([*begun, rule[1]])
             # An anonymous set continues on several lines.
             begun = [*begun, line.strip()] if line.rstrip().endswith(",") else []
-    return kernel
+    return native
 
 
 def without_counter(native: str) -> str:

@@ -51,11 +51,11 @@ def legacy_lock(is_needed: bool = True, patience: float = PATIENCE) -> Iterator[
         return
     try:
         deadline = time.monotonic() + patience
-        told = deadline - patience + SILENT if interrupts.is_watched() else deadline
+        tell_at = deadline - patience + SILENT if interrupts.is_watched() else deadline
         while not _is_locked(lock):
-            if time.monotonic() >= told < deadline:
+            if time.monotonic() >= tell_at < deadline:
                 _tell_of_wait(path)
-                told = deadline
+                tell_at = deadline
             if time.monotonic() >= deadline:
                 raise LiveError(
                     f"{path}: another program holds this lock of iptables-legacy; try again later"

@@ -130,9 +130,9 @@ class Replay:
             lines.append(f"sent: {self.packet}")
         for shown in self.shown:
             lines.append(f"{shown.backend.value}: {shown.finding.value}: {shown.reason}")
-            for name, observations in zip(_ALL, (shown.before, shown.after), strict=True):
-                if observations is not None:
-                    lines += [f"{name}: {observations.describe()}"]
+            for name, observation in zip(_ALL, (shown.before, shown.after), strict=True):
+                if observation is not None:
+                    lines += [f"{name}: {observation.describe()}"]
         return "\n".join(lines)
 
 
@@ -166,7 +166,7 @@ def replay(
     programs = alone(before, table, chain), alone(after, table, chain)
 
     def tell_apart(was: Walk, now: Walk, packet: Packet) -> bool:
-        may_drop = is_malformed(packet) and malformed == "stricter"
+        may_drop = is_malformed(packet) and malformed is Malformed.STRICTER
         return differs(was, now, may_drop, verdict_only) is not None
 
     tried = tuple(dict.fromkeys([backend, *backends]))
@@ -355,8 +355,8 @@ class _Case:
     def _executions(self, packet: Packet, backend: Backend) -> tuple[list[Execution], list[Execution]]:
         fixed = [self._fixed(packet, table) for table in self.tables]
         executions_ = [
-            list(executions(table, self.chain, packet, backend, observations, self.preferred))
-            for table, observations in zip(self.tables, fixed, strict=True)
+            list(executions(table, self.chain, packet, backend, answers, self.preferred))
+            for table, answers in zip(self.tables, fixed, strict=True)
         ]
         return executions_[0], executions_[1]
 
@@ -404,8 +404,8 @@ class _Case:
         other = self._fixed(self.packet, self.tables[1])
         lacking = []
         for (key, epoch), holds in self.preferred.facts.items():
-            observations = fixed.facts.get(key, other.facts.get(key))
-            if epoch == 0 and observations is not None and observations is not holds:
+            fact = fixed.facts.get(key, other.facts.get(key))
+            if epoch == 0 and fact is not None and fact is not holds:
                 lacking.append(f"{key!r} cannot be made to {'hold' if holds else 'fail'}")
         for (key, _), outcome in self.preferred.outcomes.items():
             actual = fixed.outcomes.get(key, other.outcomes.get(key))
