@@ -10,6 +10,7 @@ from pathlib import Path
 from ..errors import LiveError
 from ..ir.fields import Family
 from ..ir.packet import Backend
+from ..ir.program import BUILT_IN
 from ..rule_lines import lines_of, with_ends
 from .legacy_lock import legacy_lock
 from .namespace import Namespace, run
@@ -102,16 +103,7 @@ def clear(family: Family, backend: Backend, namespace: Namespace) -> None:
     load("".join(f"*{name}\n{_EMPTY[name]}COMMIT\n" for name in tables), family, backend, namespace)
 
 
-_EMPTY = {
-    name: "".join(f":{chain} ACCEPT [0:0]\n" for chain in chains.split())
-    for name, chains in {
-        "filter": "INPUT FORWARD OUTPUT",
-        "nat": "PREROUTING INPUT OUTPUT POSTROUTING",
-        "mangle": "PREROUTING INPUT FORWARD OUTPUT POSTROUTING",
-        "raw": "PREROUTING OUTPUT",
-        "security": "INPUT FORWARD OUTPUT",
-    }.items()
-}
+_EMPTY = {name: "".join(f":{chain} ACCEPT [0:0]\n" for chain in chains) for name, chains in BUILT_IN.items()}
 
 
 def ip_sets_named(text: str) -> dict[str, str]:
