@@ -24,6 +24,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 
 from hitables.errors import LiveError
+from hitables.kernel.namespace import start_error
 
 # Seconds after which a tool that has not printed a comment again is taken for one that prints none.
 PATIENCE = 5.0
@@ -64,7 +65,7 @@ def once(
                 env={**os.environ, **(environment or {})},
             )
         except OSError as error:
-            raise _start_error(command, error) from error
+            raise start_error(command[0], error) from error
         with tool:
             meanwhile()
             output = tool.communicate()[0].decode("utf-8", "replace").strip()
@@ -85,12 +86,6 @@ def _renumbered(phrase: str, before: int, added: Sequence[int]) -> str:
     words, _, digits = phrase.rpartition(" ")
     number = int(digits) - before
     return f"{words} {number - bisect_right(added, number)}" if number > 0 else phrase
-
-
-def _start_error(command: Sequence[str], error: OSError) -> LiveError:
-    if isinstance(error, FileNotFoundError):
-        return LiveError(f"{command[0]}: no such command; install it, or put it on the PATH")
-    return LiveError(f"{command[0]}: {error.strerror}")
 
 
 class Outdated(LiveError):
@@ -176,7 +171,7 @@ class Restore:
                 start_new_session=True,
             )
         except OSError as error:
-            raise _start_error(self.command, error) from error
+            raise start_error(self.command[0], error) from error
         assert self._tool.stdin is not None
         os.set_blocking(self._tool.stdin.fileno(), False)
         self._lines, self._unread = 1, b""

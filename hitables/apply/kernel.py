@@ -18,7 +18,7 @@ from ..ir.packet import Backend
 from ..kernel.checked_save import backend_of
 from ..kernel.contents_legacy import table_names
 from ..kernel.legacy_lock import can_be_held_for, legacy_lock, under_lock
-from ..kernel.namespace import run
+from ..kernel.namespace import run, start_error
 from . import texts
 from .texts import Tables
 
@@ -84,10 +84,8 @@ class Kernel:
                     check=False,
                     env={**os.environ, "LC_ALL": "C", **environment},
                 )
-        except FileNotFoundError as error:
-            raise LiveError(f"{command[0]}: no such command; install it, or put it on the PATH") from error
         except OSError as error:
-            raise LiveError(f"{command[0]}: {error.strerror}") from error
+            raise start_error(command[0], error) from error
         if tool.returncode:
             message = tool.stdout.decode("utf-8", "replace").strip() or "no message"
             missing = re.search(r"Set (\S+) doesn't exist", message)

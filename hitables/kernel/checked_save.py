@@ -30,7 +30,7 @@ from ..rule_lines import lines_of, with_ends
 from . import contents_legacy, contents_nft
 from .contents import ChainContents, ChainId, Contents
 from .legacy_lock import legacy_lock
-from .namespace import Namespace, run
+from .namespace import Namespace, run, start_error
 from .netlink import Netfilter
 from .prerequisites import furnish
 from .printed import RULE, Printed, parse_printed, text_of, unchanged, with_other_timers, without_rules
@@ -197,10 +197,8 @@ class KernelReader:
         try:
             with legacy_lock(counters and self.backend is Backend.LEGACY):
                 process = subprocess.run(command, capture_output=True, check=False, start_new_session=True)
-        except FileNotFoundError as error:
-            raise LiveError(f"{command[0]}: no such command; install it, or put it on the PATH") from error
         except OSError as error:
-            raise LiveError(f"{command[0]}: {error.strerror}") from error
+            raise start_error(command[0], error) from error
         lines = with_ends(process.stdout.decode("utf-8", "surrogateescape"))
         failed = [line.strip("# \n") for line in lines if line.startswith("#") and "incompatible" in line]
         if process.returncode:
@@ -401,10 +399,8 @@ def backend_of(tool: str) -> Backend:
     """The backend of *tool*, from its --version; LiveError if it cannot be run."""
     try:
         result = subprocess.run([tool, "--version"], capture_output=True, text=True, check=False)
-    except FileNotFoundError as error:
-        raise LiveError(f"{tool}: no such command; install it, or put it on the PATH") from error
     except OSError as error:
-        raise LiveError(f"{tool}: {error.strerror}") from error
+        raise start_error(tool, error) from error
     return Backend.NFT if "nf_tables" in result.stdout else Backend.LEGACY
 
 

@@ -128,10 +128,8 @@ def run(command: Sequence[str], text: str = "", env: Mapping[str, str] | None = 
             check=False,
             start_new_session=True,  # Ctrl-C reaches us alone, and we end it where that is safe
         )
-    except FileNotFoundError as error:
-        raise LiveError(f"{command[0]}: no such command; install it, or put it on the PATH") from error
     except OSError as error:
-        raise LiveError(f"{command[0]}: {error.strerror}") from error
+        raise start_error(command[0], error) from error
     if process.returncode:
         complaint = process.stderr.decode("utf-8", "replace").strip()
         if not complaint:  # some tools print errors to standard output, after other output
@@ -140,6 +138,13 @@ def run(command: Sequence[str], text: str = "", env: Mapping[str, str] | None = 
             f"{shlex.join(command)}: exit status {process.returncode}: {complaint or 'no message'}"
         )
     return process.stdout.decode("utf-8", "surrogateescape")
+
+
+def start_error(command: str, error: OSError) -> LiveError:
+    """What to raise if *command* did not start because of *error*."""
+    if isinstance(error, FileNotFoundError):
+        return LiveError(f"{command}: no such command; install it, or put it on the PATH")
+    return LiveError(f"{command}: {error.strerror}")
 
 
 def set_sysctl(name: str, value: str) -> None:
