@@ -199,3 +199,13 @@ def test_the_kernel_figures_of_the_readme_are_the_recorded_ones() -> None:
             case = with_64_flows[name, backend]
             row += f" {case['input_ns'] / 1000:.1f} µs | {case['compiled_ns'] / 1000:.2f} µs | {case['ratio']:.0f} |"
         assert row in (ROOT / "README.md").read_text()
+
+
+def test_the_lines_of_the_pages_are_not_too_long() -> None:
+    """Tables, titles and blocks of code apart."""
+    long = []
+    for page in [*PAGES, ROOT / "CHANGELOG.md"]:
+        text = re.sub(r"^ *```.*?^ *```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+        lines = [line for line in text.splitlines() if not line.lstrip().startswith(("|", "#"))]
+        long += [f"{name_of(page)}: {line}" for line in lines if len(line) > 122]
+    assert long == []
