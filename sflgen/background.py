@@ -344,8 +344,8 @@ def _with_old_chains(trees: Program, loaded: Program) -> Program:
     """*trees*, with the chains of *loaded* that they lack, which are removed later."""
     tables = []
     for table in trees:
-        chains = next((each.chains for each in loaded if each.name == table.name), ())
-        old = [chain for chain in chains if chain.name not in table]
+        other = loaded.find(table.name)
+        old = [chain for chain in other.chains if chain.name not in table] if other is not None else []
         tables.append(replace(table, chains=(*table.chains, *old)))
     return replace(trees, tables=tuple(tables))
 
@@ -354,11 +354,9 @@ def _sharing_equal_chains(loaded: Program, wanted: Program) -> Program:
     """*loaded* with the chain objects of *wanted* where all rules are identical: `sync` skips those."""
     tables = []
     for table in loaded:
-        wanted_table = next((each for each in wanted if each.name == table.name), None)
         chains: list[Chain] = []
         for chain in table.chains:
-            has_wanted = wanted_table is not None and chain.name in wanted_table
-            other = wanted_table[chain.name] if wanted_table is not None and has_wanted else None
+            other = wanted.find_chain(table.name, chain.name)
             is_same = (
                 other is not None
                 and len(other.rules) == len(chain.rules)

@@ -152,10 +152,7 @@ class _Line:
             raise self.error(f"{word} is not expected here", hint=hint)
 
     def current_table(self) -> Table:
-        for table in self.reader.program:
-            if table.name == self.table:
-                return table
-        return empty_table(self.table)
+        return self.reader.program.find(self.table) or empty_table(self.table)
 
     def find_chain(self, name: str) -> Chain:
         table = self.current_table()

@@ -45,9 +45,8 @@ def deletes_copies(plan: Plan) -> bool:
         return False  # it edits chains that no packet reaches
     if plan.folds or plan.hot:  # hot rules are copies, too
         return bool(plan.edits)
-    if any(
-        edit.op is Op.FLUSH and _has_chain(plan.before.loaded, edit.table, edit.chain) for edit in plan.edits
-    ):
+    loaded = plan.before.loaded
+    if any(edit.op is Op.FLUSH and loaded.find_chain(edit.table, edit.chain) for edit in plan.edits):
         return True
     holding = plan.before.entry_chains.keys()
     entries = [edit for edit in plan.edits if (edit.table, edit.chain) in holding]
@@ -55,7 +54,7 @@ def deletes_copies(plan: Plan) -> bool:
     names = GeneratedNames(plan.before.settings.prefix)
     return any(
         (table, rule_key(rule)) not in gone and not names.is_generated(jumps_to(rule))
-        for table, rule in deleted_rules(plan.before.loaded, entries)
+        for table, rule in deleted_rules(loaded, entries)
     )
 
 
@@ -68,9 +67,7 @@ def deleted_rules(program: Program, edits: Sequence[Edit]) -> Iterator[tuple[str
         if where not in deleting:
             continue
         if where not in chains:
-            chains[where] = (
-                list(program.table(edit.table)[edit.chain].rules) if _has_chain(program, *where) else []
-            )
+            chains[where] = list(program.rules_of(*where))
         if edit.op is Op.FLUSH:
             chains[where].clear()
         elif edit.op in (Op.DELETE, Op.REPLACE):
@@ -86,7 +83,7 @@ def counting_chains(plan: Plan) -> set[ChainId]:
         for table in {edit.table for edit in plan.edits}:
             for state in (plan.before, plan.after):
                 chains |= {(table, chain) for chain in state.owners(table)}
-    return {(table, chain) for table, chain in chains if _has_chain(plan.before.loaded, table, chain)}
+    return {(table, chain) for table, chain in chains if plan.before.loaded.find_chain(table, chain)}
 
 
 # Reads the counts of these chains from the kernel; a program without tables if all are zero.
@@ -104,10 +101,6 @@ def carried_text(before: State, after: State, edits: Sequence[Edit], counters: C
     return counted_text(plan, counters)
 
 
-def _has_chain(program: Program, table: str, chain: str) -> bool:
-    return any(each.name == table and chain in each for each in program)
-
-
 def counted_text(plan: Plan, counters: Counters) -> str:
     """The patch of *plan*, with the counts that the deleted copies have by *counters*.
 
@@ -119,7 +112,7 @@ def counted_text(plan: Plan, counters: Counters) -> str:
     kernel = counters(chains)
     if not kernel.tables:
         return plan.text
-    tables = [table for table in _tables(plan) if _has_table(plan.before.loaded, table)]
+    tables = [table for table in _tables(plan) if plan.before.loaded.find(table)]
     carrying = {table: _Carrying(plan, table, kernel, chains) for table in tables}
     others = {(table, chain) for table in tables for chain in carrying[table].other_chains()}
     if others:
@@ -140,10 +133,6 @@ def counted_text(plan: Plan, counters: Counters) -> str:
 
 def _tables(plan: Plan) -> dict[str, None]:
     return dict.fromkeys(edit.table for edit in plan.edits)
-
-
-def _has_table(program: Program, name: str) -> bool:
-    return any(table.name == name for table in program)
 
 
 def _sum(one: Count, other: Count) -> Count:
@@ -169,10 +158,9 @@ class _Carrying:
         self.inserted: dict[int, Count] = {}
         self.more: list[str] = []
         before = plan.before.loaded.table(table)
-        present = kernel.table(table) if _has_table(kernel, table) else None
         for chain in before.chains:
             if (table, chain.name) in counting:
-                rules = present[chain.name].rules if present is not None and chain.name in present else ()
+                rules = kernel.rules_of(table, chain.name)
                 is_same = len(rules) == len(chain.rules)
                 self.chains[chain.name] = [
                     _Copy(rule, (rules[at].counters if is_same else None) or (0, 0))
@@ -240,15 +228,14 @@ class _Carrying:
             self.list_keys[chain] = {
                 rule_key(rule)
                 for state in (self.plan.before, self.plan.after)
-                if _has_chain(state.master, self.table, chain)
-                for rule in state.master.table(self.table)[chain].rules
+                for rule in state.master.rules_of(self.table, chain)
             }
         return self.list_keys[chain]
 
     def decider(self, chain: str, entry: Rule) -> Rule:
         """The rule of a chain of the list that decides about the region of *entry*, as the entry does."""
         before = self.plan.before
-        if not _has_chain(before.master, self.table, chain):
+        if before.master.find_chain(self.table, chain) is None:
             return entry  # in a tree that another program has cut off
         table = before.master.table(self.table)
         region = Region(entry.matches, before.master.family, before.backends)

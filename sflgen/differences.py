@@ -23,7 +23,7 @@ def by_table(state: State, wanted: Program, contents: Program) -> dict[str, list
     settings, found = state.settings, dict[str, list[str]]()
     names = GeneratedNames(settings.prefix)
     for table in wanted:
-        present = next((each for each in contents if each.name == table.name), empty_table(table.name))
+        present = contents.find(table.name) or empty_table(table.name)
         found[table.name] = list(_table_differences(table, present, settings))
         found[table.name] += [
             f"table {table.name}: chain {chain.name} has a generated name and is not in the state"
@@ -35,7 +35,7 @@ def by_table(state: State, wanted: Program, contents: Program) -> dict[str, list
 
 def is_emptied(state: State, contents: Program, table: str) -> bool:
     """Whether *table* of *contents* is gone, or has none of the rules that it has in *state*."""
-    if all(each.name != table for each in contents):
+    if contents.find(table) is None:
         return True
     wanted, present = (
         {

@@ -217,9 +217,7 @@ def _rows_of(rows: dict[tuple[str, str], list[T]], program: Program, edit: Edit,
     """The list of *rows* for the chain of *edit*: at first *value* for each of its rules in *program*."""
     chain_id = edit.table, edit.chain
     if chain_id not in rows:
-        table = next((each for each in program if each.name == edit.table), None)
-        there = table[edit.chain].rules if table is not None and edit.chain in table else ()
-        rows[chain_id] = [value] * len(there)
+        rows[chain_id] = [value] * len(program.rules_of(*chain_id))
     return rows[chain_id]
 
 

@@ -36,7 +36,6 @@ from .plan_state import PlanState
 from .planner import Plan, Planner
 from .proof import prove_plan
 from .state import State
-from .written import has_table
 
 
 def hot(state: State, weights: Weights, most: int) -> Plan:
@@ -137,9 +136,10 @@ def weights_by_counters(state: State, kernel: Program) -> Weights:
     """
     counts: dict[ChainId, tuple[float, ...]] = {}
     for table, chain in state.layouts:
-        if not has_table(kernel, table):
+        present = kernel.find(table)
+        if present is None:
             continue
-        sums = _sums(kernel.table(table).by_name(), _owned(state, table, chain))
+        sums = _sums(present.by_name(), _owned(state, table, chain))
         listed = state.master.table(table)[chain].rules
         # Of equal rules, the first decides.
         counts[table, chain] = tuple(sums.pop(rule_key(rule), 0.0) for rule in listed)

@@ -34,9 +34,7 @@ def sync(
         raise HitablesError(f"{new.name} is for IPv{int(new.family)}, the state for IPv{int(old.family)}")
     edits: list[Edit] = []
     for name in dict.fromkeys([table.name for program in (old, new) for table in program]):
-        before, after = (
-            next((t for t in program if t.name == name), empty_table(name)) for program in (old, new)
-        )
+        before, after = (program.find(name) or empty_table(name) for program in (old, new))
         kept = {chain.name for chain in (*before.chains, *after.chains) if keep(chain.name)}
         removed = [c.name for c in before.chains if c.name not in after and c.name not in kept]
         added = [c.name for c in after.chains if c.name not in before and c.name not in kept]
@@ -62,7 +60,7 @@ def with_others(old: Program, new: Program, is_foreign: Callable[[str], bool]) -
     """
     tables = []
     for table in new:
-        was = next((each for each in old if each.name == table.name), None)
+        was = old.find(table.name)
         if was is not None:
             table = table.of(
                 {

@@ -27,7 +27,7 @@ import numpy as np
 from hitables.core.prover import ProveStatus
 from hitables.emit.chain_writer import goto, jump
 from hitables.ir.fields import Field
-from hitables.ir.program import Chain, Program
+from hitables.ir.program import Chain
 from hitables.ir.rule import Ends, Kind, Metadata, Rule, Target
 from hitables.verify.deadline import Deadline
 from hitables.verify.exact import TableProver
@@ -86,7 +86,7 @@ def holds_locally(plan: Plan) -> bool | None:
             return False
     for edit in plan.edits:
         chain_id = edit.table, edit.chain
-        if chain_id not in plan.before.layouts and _find_chain(plan.after.master, chain_id) is not None:
+        if chain_id not in plan.before.layouts and plan.after.master.find_chain(*chain_id) is not None:
             if chain_id not in updated:
                 return False  # a chain of the list without a tree, which no update names
             continue  # it is loaded as it is listed
@@ -114,8 +114,7 @@ def _updated_rules(plan: Plan) -> dict[ChainId, list[Rule]]:
         if edit.op in (Op.NEW, Op.REMOVE, Op.POLICY):
             continue
         if chain_id not in lists:
-            chain = _find_chain(plan.before.master, chain_id)
-            lists[chain_id] = list(chain.rules) if chain is not None else []
+            lists[chain_id] = list(plan.before.master.rules_of(*chain_id))
         current = lists[chain_id]
         if edit.op is Op.FLUSH:
             rules += current
@@ -128,14 +127,9 @@ def _updated_rules(plan: Plan) -> dict[ChainId, list[Rule]]:
     return rules_of
 
 
-def _find_chain(program: Program, chain_id: ChainId) -> Chain | None:
-    table, chain = chain_id
-    return next((each[chain] for each in program if each.name == table and chain in each), None)
-
-
 def is_loaded_as_listed(state: State, chain_id: ChainId) -> bool:
     """Whether a chain without a tree is loaded as it is listed."""
-    listed, loaded = _find_chain(state.master, chain_id), _find_chain(state.loaded, chain_id)
+    listed, loaded = state.master.find_chain(*chain_id), state.loaded.find_chain(*chain_id)
     if listed is None or loaded is None:
         return listed is loaded
     listed_keys, loaded_keys = ([rule_key(rule) for rule in chain.rules] for chain in (listed, loaded))
@@ -144,7 +138,7 @@ def is_loaded_as_listed(state: State, chain_id: ChainId) -> bool:
 
 def _ends_as_listed(state: State, chain_id: ChainId) -> bool:
     """Whether a chain has the policy that it is listed with."""
-    listed, loaded = _find_chain(state.master, chain_id), _find_chain(state.loaded, chain_id)
+    listed, loaded = state.master.find_chain(*chain_id), state.loaded.find_chain(*chain_id)
     return listed is not None and loaded is not None and ends_alike(listed, loaded)
 
 

@@ -24,7 +24,7 @@ from .region import Region
 from .rule_index import RuleIndex
 from .settings import Strategy
 from .state import State
-from .written import MasterListWrites, has_table
+from .written import MasterListWrites
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,8 @@ class PlanState:
     def names(self, table: str) -> ChainNames:
         """Fresh names for chains of *table*."""
         if table not in self._names:
-            used = self.loaded.table(table).by_name() if has_table(self.loaded, table) else {}
+            loaded = self.loaded.find(table)
+            used = loaded.by_name() if loaded is not None else {}
             name_range = self.state.name_range
             last = self.cache.last_names.get((table, name_range), 0)
             self._names[table] = ChainNames(self.settings.prefix, used, name_range, last)

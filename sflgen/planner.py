@@ -152,13 +152,9 @@ def _adds_calls(master: Program, updates: Sequence[Edit]) -> bool:
         if edit.rule is not None and (callee := jumps_to(edit.rule))
     }
     return any(
-        all(jumps_to(rule) != callee for rule in _listed_rules(master, table, chain))
+        all(jumps_to(rule) != callee for rule in master.rules_of(table, chain))
         for table, chain, callee in added
     )
-
-
-def _listed_rules(master: Program, table: str, chain: str) -> tuple[Rule, ...]:
-    return next((each[chain].rules for each in master if each.name == table and chain in each), ())
 
 
 def start_unproved(master: Program, settings: Settings) -> Plan:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from hitables.emit.text import rule_text
 from hitables.errors import HitablesError, LiveError
-from hitables.ir.program import Chain, Program
+from hitables.ir.program import Program
 from hitables.ir.rule import Rule
 from hitables.kernel.retries import retries
 from hitables.parse.lines import quote
@@ -131,7 +131,7 @@ def _hits(loaded: Program, edits: Sequence[Edit], deleted: Sequence[Rule | None]
         if edit.op in (Op.NEW, Op.REMOVE, Op.POLICY):
             continue
         if where not in rows:
-            rows[where] = list(_chain(loaded, *where).rules)
+            rows[where] = list(loaded.rules_of(*where))
         hit, chain = hits.setdefault(where, _Hit()), rows[where]
         if edit.op is Op.FLUSH:
             chain.clear()
@@ -159,12 +159,12 @@ def _repair(
     edits: list[Edit] = []
     counts: dict[int, Count] = {}
     for (table, name), hit in hits.items():
-        present, wanted = _chain(contents, table, name), _chain(after, table, name)
-        if name not in next((each for each in contents if each.name == table), empty_table(table)):
+        present, wanted = contents.rules_of(table, name), after.rules_of(table, name)
+        if name not in (contents.find(table) or empty_table(table)):
             continue  # removed, by the patch or by others
-        target = _repaired(present.rules, wanted.rules, hit)
+        target = _repaired(present, wanted, hit)
         lost = {id(rule): rule.counters for _, rule in hit.lost}
-        for edit in rule_edits(table, name, present.rules, target):
+        for edit in rule_edits(table, name, present, target):
             count = lost.get(id(edit.rule)) if edit.rule is not None else None
             if count:
                 counts[len(edits)] = count
@@ -197,8 +197,3 @@ def _repaired(present: Sequence[Rule], wanted: Sequence[Rule], hit: _Hit) -> lis
         for at in range(len(rows) + 1)
         for rule in (*comes.get(at, ()), *(rows[at : at + 1] if at not in goes else ()))
     ]
-
-
-def _chain(program: Program, table: str, name: str) -> Chain:
-    known = next((each for each in program if each.name == table), empty_table(table))
-    return known[name] if name in known else Chain(name, None)

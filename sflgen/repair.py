@@ -27,13 +27,13 @@ from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
 from hitables.errors import LiveError
-from hitables.ir.program import Chain, Program
+from hitables.ir.program import Program
 from hitables.ir.rule import Rule
 
 from .chain_names import GeneratedNames
 from .commit import load_all
 from .counters import carried_text, deleted_rules
-from .edits import Edit, Op, empty_table, jumps_to, line, rule_key
+from .edits import Edit, Op, jumps_to, line, rule_key
 from .edits import text as text_of
 from .kernel import Drift, Kernel
 from .layout import ChainId, ChainLayout
@@ -188,7 +188,7 @@ def _chains_without_trees(foreign: Foreign) -> dict[ChainId, tuple[Rule, ...]]:
     state, names = foreign.state, GeneratedNames(foreign.state.settings.prefix)
     found: dict[ChainId, tuple[Rule, ...]] = {}
     for where in state.layouts:
-        loaded, present = (_chain(program, *where).rules for program in (state.loaded, foreign.contents))
+        loaded, present = (program.rules_of(*where) for program in (state.loaded, foreign.contents))
         had, has = (any(names.is_generated(jumps_to(rule)) for rule in rules) for rules in (loaded, present))
         if not present or (had and not has):
             found[where] = present
@@ -249,7 +249,7 @@ class _Rows:
 
     @classmethod
     def of(cls, state: State, table: str, name: str, others: dict[tuple[str, str], _Rows]) -> _Rows:
-        loaded = _chain(state.loaded, table, name)
+        loaded = state.loaded.rules_of(table, name)
         owner = state.owners(table).get(name, name)
         same = next(
             (
@@ -259,12 +259,12 @@ class _Rows:
             ),
             None,
         )
-        listed = same or _List.of(_chain(state.master, table, owner))
+        listed = same or _List.of(owner, state.master.rules_of(table, owner))
         layout = state.layouts.get((table, owner))
         count = _rows_in_place(layout) if owner == name else 0
-        rows: list[_Listed | None] = [*listed.rules[: len(loaded.rules) if count is None else count]]
-        rows += [None] * (len(loaded.rules) - len(rows))
-        return cls(state, listed, rows, list(loaded.rules), has_tree=count is not None)
+        rows: list[_Listed | None] = [*listed.rules[: len(loaded) if count is None else count]]
+        rows += [None] * (len(loaded) - len(rows))
+        return cls(state, listed, rows, list(loaded), has_tree=count is not None)
 
     def take(self, edit: Edit) -> Iterator[Edit]:
         """The edits of the list for *edit* of the loaded chain."""
@@ -329,17 +329,12 @@ class _List:
     rules: list[_Listed]
 
     @classmethod
-    def of(cls, chain: Chain) -> _List:
-        return cls(chain.name, [_Listed(rule) for rule in chain.rules])
+    def of(cls, name: str, rules: Sequence[Rule]) -> _List:
+        return cls(name, [_Listed(rule) for rule in rules])
 
     def index(self, rule: _Listed | None) -> int:
         assert rule is not None, "a rule of a tree has no place in the list"
         return self.rules.index(rule)
-
-
-def _chain(program: Program, table: str, name: str) -> Chain:
-    known = next((each for each in program if each.name == table), empty_table(table))
-    return known[name] if name in known else Chain(name, None)
 
 
 def _rows_in_place(layout: ChainLayout | None) -> int | None:

@@ -160,8 +160,7 @@ class Session:
         state = self.store.state
         if chain_id:
             table, chain = chain_id
-            listed = next((each for each in state.master if each.name == table), None)
-            if listed is None or chain not in listed:
+            if state.master.find_chain(table, chain) is None:
                 raise HitablesError(f"there is no chain {chain} in table {table}")
         plan = fold_unproved(state, [(chain_id[0], chain_id[1])] if chain_id else None)
         if not plan.edits:

@@ -58,7 +58,7 @@ class State:
 
     def owners(self, table: str) -> dict[str, str]:
         """By generated chain of *table*: the chain of the list that it belongs to."""
-        loaded = next((each for each in self.loaded if each.name == table), None)
+        loaded = self.loaded.find(table)
         owners: dict[str, str] = {}
         if loaded is None:
             return owners

@@ -17,19 +17,13 @@ from .layout import FOREIGN, hide_foreign
 from .state import State
 
 
-def has_table(program: Program, table: str) -> bool:
-    return any(each.name == table for each in program)
-
-
 def written_by_chains(state: State, table: str, added: Sequence[Edit] = ()) -> dict[str, frozenset[Metadata]]:
     """What each chain of the master list, and those that it enters, may write.
 
     *added*: edits that add chains and rules to it.
     """
-    if not has_table(state.master, table):
-        listed = empty_table(table)
-    else:
-        listed = hide_foreign(state.master.table(table), state.settings)
+    found = state.master.find(table)
+    listed = empty_table(table) if found is None else hide_foreign(found, state.settings)
     rules_of = {chain.name: _acting(state, table, chain) for chain in listed.chains}
     for edit in added:
         if edit.table == table and state.settings.is_foreign(edit.chain):

@@ -164,6 +164,20 @@ class Program:
                 return table
         raise KeyError(name)
 
+    def find(self, table: str) -> Table | None:
+        """The table called *table*; None when there is none."""
+        return next((each for each in self.tables if each.name == table), None)
+
+    def find_chain(self, table: str, chain: str) -> Chain | None:
+        """The chain called *chain* of *table*; None when there is none."""
+        found = self.find(table)
+        return found[chain] if found is not None and chain in found else None
+
+    def rules_of(self, table: str, chain: str) -> tuple[Rule, ...]:
+        """The rules of the chain called *chain* of *table*; () when there is none."""
+        found = self.find_chain(table, chain)
+        return found.rules if found is not None else ()
+
     def rules(self) -> Iterator[Rule]:
         """All rules, table by table and chain by chain."""
         return (rule for table in self.tables for chain in table.chains for rule in chain.rules)

@@ -287,7 +287,7 @@ def fold(folder: str, live: bool, no_prove: bool, table: str, chains: tuple[str,
 
     def planned(state: State, taken: Sequence[Edit]) -> Plan:
         for name in chains:
-            if all(each.name != table or name not in each for each in state.master):
+            if state.master.find_chain(table, name) is None:
                 raise HitablesError(f"there is no chain {name} in table {table}")
         plan = fold_unproved(state, [(table, name) for name in chains] if chains else None)
         return plan if no_prove else prove_plan(plan)

@@ -1,4 +1,4 @@
-"""Which chains of a table enter which, and whether they do so in a circle."""
+"""Chains of a program by name; which chains of a table enter which, and whether they do so in a circle."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from graphlib import CycleError, TopologicalSorter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hitables.ir.program import Chain, Table, is_acyclic, without_circles
+from hitables.ir.fields import Family
+from hitables.ir.program import Chain, Program, Table, is_acyclic, without_circles
 from hitables.ir.rule import Kind, Rule, Target
 
 NAMES = "abcdef"
@@ -66,3 +67,14 @@ def test_a_table_of_other_chains_is_looked_at_anew() -> None:
 def test_names_of_no_chain_end_a_path() -> None:
     assert is_acyclic({"a": ["b", "c"], "b": ["c"]})
     assert not is_acyclic({"a": ["c", "b"], "b": ["a"]})
+
+
+def test_a_table_or_chain_that_a_program_lacks_is_none() -> None:
+    chain = Chain("a", None, rules(["b"]))
+    table = Table("filter", (chain,))
+    program = Program(Family.IPV4, (Table("raw", ()), table))
+    assert program.find("filter") is table and program.find_chain("filter", "a") is chain
+    assert program.rules_of("filter", "a") is chain.rules
+    for absent in (("filter", "b"), ("raw", "a"), ("nat", "a")):
+        assert program.find_chain(*absent) is None and program.rules_of(*absent) == ()
+    assert program.find("nat") is None
