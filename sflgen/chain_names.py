@@ -43,16 +43,16 @@ class ChainNames(GeneratedNames):
 
     def _numbers(self) -> Iterator[int]:
         first, start = self.name_range * NAMES_PER_RANGE, len(self.prefix)
-        given: set[int] = set()
+        yielded: set[int] = set()
         if self.last:  # cheaper than to read the numbers of all names
             for number in range(self.last + 1, first + NAMES_PER_RANGE):
                 if f"{self.prefix}{number}" in self.used:
                     break
-                given.add(number)
+                yielded.add(number)
                 yield number
         suffixes = [name[start:] for name in self.used if name.startswith(self.prefix)]
         used = [int(suffix) for suffix in suffixes if suffix.isdigit()]
         last = max([number for number in used if first < number < first + NAMES_PER_RANGE], default=first)
         yield from range(last + 1, first + NAMES_PER_RANGE)
-        taken = given.union(used)
+        taken = yielded.union(used)
         yield from (number for number in range(first + 1, last) if number not in taken)

@@ -31,8 +31,8 @@ def read_commands(text: str, program: Program, source: str = "-", taken: Sequenc
     the name of the tool and `-t TABLE`; text for iptables-restore (`*filter`, `COMMIT`) is read too.
     """
     if not isinstance(text, str) or not isinstance(program, Program):
-        given = type(text).__name__, type(program).__name__
-        raise InvalidOption(f"commands are a text, for a Program, not {' and '.join(given)}")
+        types = type(text).__name__, type(program).__name__
+        raise InvalidOption(f"commands are a text, for a Program, not {' and '.join(types)}")
     reader = CommandReader(program, source, taken)
     edits: list[Edit] = []
     for number, command in enumerate(text.split("\n"), 1):

@@ -132,10 +132,10 @@ def _load_once(kernel: Kernel, store: Store, before: State, after: State, patch:
         kernel.doubt = None
         reason = f"{error}{line_refused(error, kernel.tool)}"
         if others:
-            told = (
+            message = (
                 "the kernel refuses the patch, and other programs have changed rules; nothing is overwritten"
             )
-            raise Drift("\n".join([told, reason, *listed(others), REPAIRS])) from None
+            raise Drift("\n".join([message, reason, *listed(others), REPAIRS])) from None
         raise LiveError(f"the kernel refuses the patch; nothing is changed\n{reason}") from None
     if kernel.was_alone(since, stamp, patch, before.loaded, after.loaded):
         kernel.hold(after.loaded, stamp)

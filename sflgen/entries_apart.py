@@ -53,11 +53,11 @@ Spelling = tuple[str, ...]
 
 def holds_by_parts(state: State, deadline: Deadline = NO_LIMIT) -> bool:
     """Whether the law is shown by parts until *deadline*; False if it is not, and nothing is known then."""
-    held = {(table, each.section) for (table, _), each in state.entry_chains.items()}
+    sections_with_entries = {(table, each.section) for (table, _), each in state.entry_chains.items()}
     parts: list[_Part] = []
     for chain_id, layout in state.layouts.items():
         table, chain = chain_id
-        if not any((table, section.name) in held for section in layout.sections):
+        if not any((table, section.name) in sections_with_entries for section in layout.sections):
             continue
         if state.master.table(table)[chain].policy is None or not writes_nothing(state, chain_id):
             return False

@@ -160,8 +160,8 @@ def _adds_calls(master: Program, updates: Sequence[Edit]) -> bool:
 def start_unproved(master: Program, settings: Settings) -> Plan:
     """From *master* loaded without trees to *master* compiled; `Plan.after` is the new state."""
     if not isinstance(master, Program) or not isinstance(settings, Settings):
-        given = type(master).__name__, type(settings).__name__
-        raise InvalidOption(f"a start takes a Program and Settings, not {' and '.join(given)}")
+        types = type(master).__name__, type(settings).__name__
+        raise InvalidOption(f"a start takes a Program and Settings, not {' and '.join(types)}")
     return fold_unproved(bare(master, settings))
 
 

@@ -87,13 +87,15 @@ def put_back(
 
 
 def _lost(hits: dict[ChainId, _Hit], reason: str) -> Drift:
-    told = "another program has changed rules while a patch was loaded, and rules may be at wrong places now"
+    message = (
+        "another program has changed rules while a patch was loaded, and rules may be at wrong places now"
+    )
     lost = [
         f"table {table}: deleted: {rule_text(rule._replace(counters=None), chain)}"
         for (table, chain), hit in hits.items()
         for _, rule in hit.lost
     ]
-    return Drift("\n".join([f"{told}: {reason}", *listed(lost), REPAIRS]))
+    return Drift("\n".join([f"{message}: {reason}", *listed(lost), REPAIRS]))
 
 
 def _parsed(
