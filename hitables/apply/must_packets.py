@@ -11,7 +11,6 @@ from ..ir.packet_reader import read_packet
 from ..ir.program import BUILT_IN, Program
 from ..ir.unasked import unasked
 from ..parse.rule_parts import nearest
-from .way import table_of
 
 
 def family_of(packet: str) -> Family | None:
@@ -42,14 +41,14 @@ def must_unasked(packets: Sequence[str], programs: Sequence[Program]) -> Iterato
         read_by = [program for program in programs if family_of(packet) in (program.family, None)]
         if read_by:
             spelled = read_packet(packet, read_by[0].family)
-            tables = (table_of(program, spelled.table) for program in read_by)
+            tables = (program.find(spelled.table) for program in read_by)
             for word in unasked(spelled.answers, filter(None, tables)):
                 yield f"--must {packet}: no match of table {spelled.table} asks for {word}"
 
 
 def check_place(packet: str, table: str, chain: str, program: Program) -> None:
     """InvalidOption if neither the kernel nor *program* has the table or the chain that *packet* names."""
-    content = table_of(program, table)
+    content = program.find(table)
     if content is None and table not in BUILT_IN:
         raise InvalidOption(f"--must {packet}: there is no table {table}; {' '.join(BUILT_IN)} are tables")
     known = [*BUILT_IN.get(table, ()), *(() if content is None else content.by_name())]

@@ -14,7 +14,7 @@ from ..ir.connection_states import LOOPBACK
 from ..ir.fields import Family, Field
 from ..ir.packet import Backend, Outcome, Packet
 from ..ir.packet_reader import Spelled, read_packet
-from ..ir.program import Program, Table
+from ..ir.program import Program
 from ..ir.rule import Target
 from ..ir.semantics import CUT_NUMBERS, Walk
 from ..ir.synproxy import taking
@@ -58,7 +58,7 @@ class Way:
 
     def enter(self, program: Program, table: str, chain: str, backend: Backend) -> Passage | None:
         """The packet's way through one chain; None if the program lacks it, so that the packet passes."""
-        content = table_of(program, table)
+        content = program.find(table)
         if content is None or chain not in content:
             return None
         spelled = self._spelled(table, chain)
@@ -134,8 +134,3 @@ def _mask(target: Target, option: str) -> int:
 def _passes(walk: Walk) -> bool:
     """Whether the packet goes on."""
     return walk.verdict.split()[0] in _PASSING
-
-
-def table_of(program: Program, name: str) -> Table | None:
-    """The table *name*; None if the program lacks it."""
-    return next((each for each in program if each.name == name), None)

@@ -1,7 +1,7 @@
 """Matches of an address under a mask with many gaps, such as `-s 0.0.0.2/0.0.0.3`.
 
-They are too many intervals for a tree or a proof, which take such a match for a condition of its own.  A
-packet whose address is known answers it.
+Such a match is too many intervals for a tree or a proof, which treat it as a condition that may hold or not.
+Where the address of the packet is known, it is computed here.
 
 Users: the trace of a packet, the packets of a session in apply, `hitables reach` from or to one address.
 """

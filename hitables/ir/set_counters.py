@@ -58,9 +58,9 @@ def with_counted_sets(program: Program) -> Program:
 
 
 def counted_alike(one: Program, other: Program) -> tuple[Program, Program]:
-    """Both programs; if one has counted sets, so has the other.
+    """Both programs; if a rule of either reads counters of ipsets, each match of a set has memory in both.
 
-    The rule that reads the counters may be in a chain of another program, which is not compared.
+    That rule may be in a chain of another program, which is not compared.
     """
     if _has_counted_sets(one):
         return one, with_rules(other, as_counted)

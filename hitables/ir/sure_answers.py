@@ -1,7 +1,7 @@
 """Answers that need no memory and no kernel.
 
-`-m recent --set` always holds (xt_recent.c), and an address answers what is asked of it under a mask
-(address_mask.py).
+`-m recent --set` always holds (xt_recent.c).  Whether an address matches a mask with gaps is computed from
+the address (address_mask.py).
 
 Users: the trace of a packet, the packets of a session in apply, `hitables reach`; none has a memory to ask.
 """

@@ -154,7 +154,7 @@ Answer = Equal | Difference | Undecided
 
 
 def comparable(before: Program, after: Program) -> tuple[Program, Program]:
-    """Both programs; if one counts the matches of ipsets, so does the other (ir/set_counters.py).
+    """Both programs; each match of an ipset has memory in both or in none (ir/set_counters.py).
 
     A table that only one has is added to the other, without rules.  Its policies are ACCEPT, as in a kernel
     that never had the table, or `-` where the table has that: to load no such table leaves the policies, too.

@@ -87,12 +87,12 @@ def hot(
             "no packets are known: give --trace or --pcap, or --live for the counters of this kernel"
         )
 
-    def planned(state: State, taken: Sequence[Edit]) -> Plan | None:
+    def make_plan(state: State, taken: Sequence[Edit]) -> Plan | None:
         weights = _weights(state, trace_file, pcap_file, through, most)
         plan = (hot_unproved if no_prove else proved)(state, weights, most)
         return plan if plan.edits else None
 
-    plan = update_store(folder, live, planned)
+    plan = update_store(folder, live, make_plan)
     if plan is None:
         click.echo("the hot rules stay as they are", err=True)
         return

@@ -68,11 +68,11 @@ def repair(folder: str, takes: bool | None, dry_run: bool, no_prove: bool) -> No
             raise Differ
         if takes is None:
             raise click.UsageError("choose --take or --undo; --dry-run shows what each would do")
-        repaired = _take if takes else _undo
+        repair_kernel = _take if takes else _undo
         left = TRIES
         while foreign.differences:
             try:
-                repaired(kernel, store, foreign, dry_run, no_prove)
+                repair_kernel(kernel, store, foreign, dry_run, no_prove)
                 return
             except Drift:
                 left -= 1

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 
 def update_store(
-    folder: str, live: bool, planned: Callable[[State, Sequence[Edit]], Plan | None]
+    folder: str, live: bool, make_plan: Callable[[State, Sequence[Edit]], Plan | None]
 ) -> Plan | None:
-    """Commit what *planned* returns for the state in *folder*, and for the edits of others that were taken.
+    """Commit what *make_plan* returns for the state in *folder*, and for the edits of others that were taken.
 
     None: nothing is committed.  The plan is loaded into the kernel, which must hold the rule set of the
     state, or it is printed.  If other programs change jumps to foreign chains meanwhile, these are taken, and
@@ -56,7 +56,7 @@ def update_store(
             check(kernel, store, _report, taken)
         left = TRIES
         while True:
-            plan = planned(store.state, taken)
+            plan = make_plan(store.state, taken)
             if plan is None:
                 return None
             try:
@@ -115,11 +115,11 @@ def _update(
     from ..commands import read_commands
     from ..proof import planner
 
-    def planned(state: State, taken: Sequence[Edit]) -> Plan:
+    def make_plan(state: State, taken: Sequence[Edit]) -> Plan:
         updates = read_commands(commands, state.master, source, taken)
         return planner(not no_prove)(state, updates, _strategy(strategy))
 
-    update_store(folder, live, planned)
+    update_store(folder, live, make_plan)
 
 
 def _command_line(op: str, table: str, words: Sequence[str]) -> str:
@@ -253,7 +253,7 @@ def sync(folder: str, live: bool, strategy: str | None, no_prove: bool, rules: s
 
     text, updates = read_text(rules), 0
 
-    def planned(state: State, taken: Sequence[Edit]) -> Plan:
+    def make_plan(state: State, taken: Sequence[Edit]) -> Plan:
         nonlocal updates
         new = read(text, family=state.master.family, name=rules)
         check_complete(new)
@@ -262,7 +262,7 @@ def sync(folder: str, live: bool, strategy: str | None, no_prove: bool, rules: s
         updates = len(edits)
         return planner(not no_prove)(state, edits, _strategy(strategy))
 
-    update_store(folder, live, planned)
+    update_store(folder, live, make_plan)
     click.echo(f"{updates} updates", err=True)
 
 
@@ -285,11 +285,11 @@ def fold(folder: str, live: bool, no_prove: bool, table: str, chains: tuple[str,
     from ..planner import fold_unproved
     from ..proof import prove_plan
 
-    def planned(state: State, taken: Sequence[Edit]) -> Plan:
+    def make_plan(state: State, taken: Sequence[Edit]) -> Plan:
         for name in chains:
             if state.master.find_chain(table, name) is None:
                 raise HitablesError(f"there is no chain {name} in table {table}")
         plan = fold_unproved(state, [(table, name) for name in chains] if chains else None)
         return plan if no_prove else prove_plan(plan)
 
-    update_store(folder, live, planned)
+    update_store(folder, live, make_plan)
