@@ -170,9 +170,10 @@ def _of_many(fields: bytes, bounds: Sequence[int]) -> Iterator[Crossing]:
         for own in fields[first:last].split(b"\0"):
             end = start + len(own)
             kind_of = _cover(own) if len(own) >= 2 * GROUP else {}
-            kinds = own.translate(bytes(kind_of.get(each, 0) for each in range(256)))
-            if len(set(kind_of.values())) > 2 and sum(map(int.__ne__, kinds, kinds[1:])) >= TURNS:
-                yield Crossing(start, end, tuple(kinds))
+            if len(set(kind_of.values())) > 2:
+                kinds = own.translate(bytes(kind_of.get(each, 0) for each in range(256)))
+                if sum(map(int.__ne__, kinds, kinds[1:])) >= TURNS:
+                    yield Crossing(start, end, tuple(kinds))
             start = end + 1
 
 

@@ -132,15 +132,18 @@ def _but_line_after(group: ChangeGroup) -> object:
 
 def _joined(groups: list[ChangeGroup], key: Callable[[ChangeGroup], object]) -> list[ChangeGroup]:
     """Groups of one key as one; of those that change no verdict, each stays as it is."""
-    joined: dict[object, ChangeGroup] = {}
+    of_key: dict[object, list[ChangeGroup]] = {}
     for group in groups:
-        own = key(group) if group.changes_verdict else group
-        first = joined.get(own)
-        if first is not None:
-            regions = sorted((*first.regions, *group.regions), key=lambda change: -change.headers)
-            group = replace(first, regions=tuple(regions))
-        joined[own] = group
-    return _in_order(list(joined.values()))
+        of_key.setdefault(key(group) if group.changes_verdict else group, []).append(group)
+    return _in_order([_as_one(each) for each in of_key.values()])
+
+
+def _as_one(groups: list[ChangeGroup]) -> ChangeGroup:
+    """Groups that differ in lines alone, as one with the lines of the first: the largest regions first."""
+    if len(groups) == 1:
+        return groups[0]
+    regions = [change for group in groups for change in group.regions]
+    return replace(groups[0], regions=tuple(sorted(regions, key=lambda change: -change.headers)))
 
 
 def _without_repetition(
