@@ -63,8 +63,9 @@ def read_text(path: str) -> str:
             data = sys.stdin.buffer.read(LARGEST + 1)
         else:
             with open(path, "rb") as file:
-                packed = file.peek(2)[:2] == b"\x1f\x8b"
-                data = gzip.GzipFile(fileobj=file).read(LARGEST + 1) if packed else file.read(LARGEST + 1)
+                data = file.read(LARGEST + 1)
+        if data[:2] == b"\x1f\x8b":
+            data = gzip.GzipFile(fileobj=io.BytesIO(data)).read(LARGEST + 1)
     except OSError as error:
         raise trouble(name, error) from None
     except (EOFError, zlib.error) as error:
@@ -320,6 +321,16 @@ def check_outputs(outputs: Mapping[str, str | None], inputs: Mapping[str, str | 
             written[key] = name
         if path is not None:
             _check_writable(path)
+
+
+def named_inputs(word: str, files: Iterable[str]) -> dict[str, str]:
+    """The *files* of one argument, for `check_outputs`: each as *word* and its path; again, as *word* and
+    its number."""
+    named: dict[str, str] = {}
+    for number, file in enumerate(files, 1):
+        name = f"{word} {file}"
+        named[f"{word} {number}" if name in named else name] = file
+    return named
 
 
 def _check_writable(path: str) -> None:

@@ -179,7 +179,7 @@ def check(
     Exit status 0: equal; 1: different; 2: undecided, or an error. Of several B, one that differs makes it 1.
     """
     from .. import api
-    from ..files import check_outputs
+    from ..files import check_outputs, named_inputs
     from ..report.check import report
 
     if against is None:
@@ -188,7 +188,7 @@ def check(
         against, *files_after = files
     else:
         files_after = list(files)
-    check_outputs({"--output": output}, {"A": against} | {f"B {file}": file for file in files_after})
+    check_outputs({"--output": output}, {"A": against, "--map": map_file} | named_inputs("B", files_after))
     for name, value in (("packets", packets), ("seed", seed)):
         if value is not None and engine != "sample":
             raise click.UsageError(f"--{name}: engine {engine} draws no packets")
@@ -333,11 +333,11 @@ def lint(
     then.
     """
     from .. import api
-    from ..files import check_outputs
+    from ..files import check_outputs, named_inputs
     from ..report.lint import report
 
     files = files or ("-",)
-    check_outputs({"--output": output}, {f"FILE {file}": file for file in files})
+    check_outputs({"--output": output}, named_inputs("FILE", files))
     reports = []
     with progress_bar() as progress:
         programs, texts = _read_programs(files, family, progress)

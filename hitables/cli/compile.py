@@ -176,7 +176,7 @@ class TrafficOptions:
     option(
         "--through",
         metavar="CHAIN",
-        help="Send these packets through this built-in chain; by default the longest.",
+        help="Send these packets through this built-in chain of table filter; by default the longest.",
     ),
     option(
         "--uniform",

@@ -62,6 +62,7 @@ def trace(
     """
     import json
 
+    from ..files import check_outputs
     from ..ir.assumed_walk import run_assuming
     from ..ir.packet import Backend
     from ..ir.packet_log import assumed_of_bits, is_log_line, read_log_line
@@ -72,6 +73,7 @@ def trace(
     from ..report import trace as report
     from ..verify.question import with_open_policies
 
+    check_outputs({}, {"FILE": file, "--map": map_file})
     program = read_program(file, family)
     known = known_source(program, map_file, folder)
     assumed: tuple[str, ...] = ()
@@ -144,7 +146,7 @@ def trace(
         "--through",
         aliases=["--chain"],
         metavar="CHAIN",
-        help="Send them through this built-in chain; by default the longest.",
+        help="Send them through this built-in chain of table filter; by default the longest.",
     ),
 )
 @data_options
@@ -163,15 +165,19 @@ def stats(
 
     from .. import costs
     from ..costs.stats import profile, read_over_trace
-    from ..files import read_text
+    from ..files import check_outputs, named_inputs, read_text
     from ..ir.packet import Backend
     from ..report.stats import show_stats
 
+    files = files or ("-",)
+    check_outputs({}, named_inputs("FILE", files) | {"--trace": trace_file, "--costs": costs_file})
+    if through is not None and trace_file is None:
+        raise HitablesError("--through names the chain for the packets of --trace: give a trace")
     figures = costs.load(costs_file) if costs_file else costs.default()
     read_as = Backend(backend)
     trace_text = read_text(trace_file) if trace_file is not None else ""
     documents: list[dict[str, Any]] = []
-    for program in [read_program(file, family) for file in files or ("-",)]:
+    for program in [read_program(file, family) for file in files]:
         document = profile(program, read_as, figures)
         reads = None
         if trace_file is not None:

@@ -121,6 +121,7 @@ def reach(
     too. The chains of --leave, and targets that hitables does not know, may let a packet pass. Exit status
     0: some packet passes, or may; 1: none; 2: undecided, or an error.
     """
+    from ..files import check_outputs
     from ..ir.choices import backend_choice, backends_of
     from ..ir.foreign import hide, patterns_of
     from ..ir.program import check_names
@@ -130,6 +131,7 @@ def reach(
     from ..verify.reach import reach as find
     from .terminal import TROUBLE, Differ
 
+    check_outputs({}, {"FILE": file, "--map": map_file})
     program = read_program(file, family)
     known = known_source(program, map_file, folder)
     check_names(program, [table], chains)

@@ -17,17 +17,33 @@ TABLES = ("raw", "mangle", "nat", "filter", "security")
 
 ChainId = tuple[str, str]  # table, chain
 
-# Bytes of an extension's data that it does not use in IPv4, by its name and revision: the part of a mask
-# that only IPv6 needs, which iptables fills or not, depending on whether the rule states a mask.
-_UNUSED = {(b"recent", 1): slice(216, 228), (b"connlimit", 1): slice(4, 16)}
+
+def _behind(*words: int) -> tuple[slice, ...]:
+    """Of masks with their first words at these bytes: the three words that only IPv6 needs."""
+    return tuple(slice(at + 4, at + 16) for at in words)
+
+
+# Bytes of an extension's data that it does not use in IPv4, by its name and revision.  iptables fills them
+# or not, depending on how the rule states the mask, if it does.
+_CONNTRACK = _behind(16, 48, 80, 112)
+_UNUSED = {
+    (b"recent", 1): _behind(212),
+    (b"connlimit", 1): _behind(0),
+    (b"conntrack", 1): _CONNTRACK,
+    (b"conntrack", 2): _CONNTRACK,
+    (b"conntrack", 3): _CONNTRACK,
+    (b"policy", 0): _behind(*(76 * element + mask for element in range(4) for mask in (16, 48))),
+    (b"HMARK", 0): _behind(0, 16),
+}
 
 
 def used(name: bytes, revision: int, info: bytes, family: Family) -> bytes:
     """The data of an extension, with zeros where the kernel does not use it."""
-    unused = _UNUSED.get((name, revision)) if family is Family.IPV4 else None
-    if unused is None or len(info) < unused.stop:
-        return info
-    return info[: unused.start] + bytes(unused.stop - unused.start) + info[unused.stop :]
+    unused = _UNUSED.get((name, revision), ()) if family is Family.IPV4 else ()
+    for part in unused:
+        if len(info) >= part.stop:
+            info = info[: part.start] + bytes(part.stop - part.start) + info[part.stop :]
+    return info
 
 
 @dataclass(frozen=True, slots=True)

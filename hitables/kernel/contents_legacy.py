@@ -23,6 +23,8 @@ _GET_INFO, _GET_ENTRIES = 64, 65  # IPT_SO_…, and IP6T_SO_…
 _HOOKS = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")  # NF_INET_…, in order
 _INFO = struct.Struct("=32s13I")  # name, valid hooks, first rule and policy by hook, rules, size
 _ENTRIES = struct.Struct("@32sI0Q")  # name, size; the entries follow
+_NAME_SIZE = 16  # of an interface: IFNAMSIZ
+_NOT_IN, _NOT_OUT = 1, 2  # IPT_INV_VIA_IN, IPT_INV_VIA_OUT
 _NAME = 2, 31  # of a match or a target, behind its size
 _REVISION = 31
 _EXTENSION = _VERDICT = 32  # bytes of the header of a match or a target
@@ -34,11 +36,14 @@ _ACCEPT, _RETURN = struct.pack("=i", -2), struct.pack("=i", -5)  # -NF_ACCEPT - 
 class _Layout:
     """The layout of a rule, in bytes.
 
-    level   of the socket option
-    packet  the size of the tests of addresses, interfaces and protocol, which are first
-    target  the offset of the pair (offset of the target, size of the rule)
-    counts  the offset of the counters, of 16 bytes
-    rule    the offset of the first match
+    level       of the socket option
+    packet      the size of the tests of addresses, interfaces and protocol, which are first
+    target      the offset of the pair (offset of the target, size of the rule)
+    counts      the offset of the counters, of 16 bytes
+    rule        the offset of the first match
+    interfaces  the offset of the names of the two interfaces; their masks follow
+    inverse     the offset of the byte that says which tests are inverted
+    tables      the file that lists the tables
     """
 
     family: Family
@@ -47,13 +52,17 @@ class _Layout:
     target: int
     counts: int
     rule: int
-    names: Path
+    interfaces: int
+    inverse: int
+    tables: Path
 
 
 _LAYOUTS = {
-    Family.IPV4: _Layout(Family.IPV4, socket.IPPROTO_IP, 84, 88, 96, 112, Path("/proc/net/ip_tables_names")),
+    Family.IPV4: _Layout(
+        Family.IPV4, socket.IPPROTO_IP, 84, 88, 96, 112, 16, 83, Path("/proc/net/ip_tables_names")
+    ),
     Family.IPV6: _Layout(
-        Family.IPV6, socket.IPPROTO_IPV6, 136, 140, 152, 168, Path("/proc/net/ip6_tables_names")
+        Family.IPV6, socket.IPPROTO_IPV6, 136, 140, 152, 168, 64, 132, Path("/proc/net/ip6_tables_names")
     ),
 }
 
@@ -61,12 +70,12 @@ _LAYOUTS = {
 def table_names(family: Family) -> list[str]:
     """The existing legacy tables.  Unlike a call of iptables-legacy, this creates none."""
     try:
-        return _LAYOUTS[family].names.read_text().split()
+        return _LAYOUTS[family].tables.read_text().split()
     except FileNotFoundError:
         return []  # the kernel has none, or its module is not loaded
     except OSError as error:
         hint = "; run it as root" if isinstance(error, PermissionError) else ""
-        raise LiveError(f"{_LAYOUTS[family].names}: {error.strerror}{hint}") from error
+        raise LiveError(f"{_LAYOUTS[family].tables}: {error.strerror}{hint}") from error
 
 
 def read_contents(family: Family) -> Contents:
@@ -174,18 +183,31 @@ def _canonical(layout: _Layout, called: dict[int, str], at: int, entry: bytes) -
     matches, at_match = b"", layout.rule
     while at_match < offset:
         (size,) = struct.unpack_from("=H", entry, at_match)
-        match = entry[at_match : at_match + size]
-        name = match[slice(*_NAME)].partition(b"\0")[0]
-        matches += match[:_EXTENSION] + used(name, match[_REVISION], match[_EXTENSION:], layout.family)
+        matches += _used(entry[at_match : at_match + size], layout.family)
         at_match += size
-    target = entry[offset:]
+    target = _used(entry[offset:], layout.family)
     if _is_named(target, b""):
         (verdict,) = struct.unpack_from("=i", target, _VERDICT)
         if verdict == at + len(entry):
             target = b"next"  # no target: the rule only counts
         elif verdict >= 0:
             target = b"chain " + called.get(verdict, f"at {verdict}").encode("utf-8", "surrogateescape")
-    return entry[: layout.packet] + matches + target
+    return _tests(entry[: layout.packet], layout) + matches + target
+
+
+def _tests(tests: bytes, layout: _Layout) -> bytes:
+    """The tests of addresses, interfaces and protocol, without one of any interface (`-i +`)."""
+    for bit, at in ((_NOT_IN, layout.interfaces), (_NOT_OUT, layout.interfaces + _NAME_SIZE)):
+        mask = tests[at + 2 * _NAME_SIZE :][:_NAME_SIZE]
+        if not any(mask) and not tests[layout.inverse] & bit:
+            tests = tests[:at] + bytes(_NAME_SIZE) + tests[at + _NAME_SIZE :]
+    return tests
+
+
+def _used(extension: bytes, family: Family) -> bytes:
+    """A match or a target, with zeros where the kernel does not use its data."""
+    name = extension[slice(*_NAME)].partition(b"\0")[0]
+    return extension[:_EXTENSION] + used(name, extension[_REVISION], extension[_EXTENSION:], family)
 
 
 def _entries(table: str, family: Family, layout: _Layout) -> tuple[bytes, bytes]:

@@ -26,7 +26,7 @@ _CHAIN_TYPE, _CHAIN_FLAGS = 7, 10
 _HOOK_NUMBER, _HOOK_PRIORITY = 1, 2
 _RULE_TABLE, _RULE_CHAIN, _RULE_HANDLE, _RULE_EXPRESSIONS, _RULE_USERDATA = 1, 2, 3, 4, 7
 _EXPRESSION_DATA = 2
-_MATCH_NAME, _MATCH_REVISION, _MATCH_INFO = 1, 2, 3
+_NAME, _REVISION, _INFO = 1, 2, 3  # of a match or a target
 _CMP_REGISTER, _CMP_OP, _CMP_DATA, _RANGE_TO, _DATA_VALUE = 1, 2, 3, 4, 1  # the same for range
 _LOG_GROUP, _LIMIT_TYPE, _LIMIT_FLAGS = 1, 4, 5
 _EQ, _NEQ, _LT, _LTE, _GT, _GTE = range(6)
@@ -171,13 +171,13 @@ def _canonical(expressions: bytes, userdata: bytes, family: Family) -> bytes:
     for name, one in _expressions(expressions):
         if name == b"counter":
             continue
-        if name == b"match":
+        if name in (b"match", b"target"):
             attrs = attributes(attributes(one[4:])[_EXPRESSION_DATA])
-            match, info = attrs[_MATCH_NAME].rstrip(b"\0"), attrs[_MATCH_INFO]
-            if match == b"comment":
+            extension, info = attrs[_NAME].rstrip(b"\0"), attrs[_INFO]
+            if extension == b"comment":
                 comments.append(info.partition(b"\0")[0])
                 continue
-            one = one.replace(info, used(match, int.from_bytes(attrs[_MATCH_REVISION], "big"), info, family))
+            one = one.replace(info, used(extension, int.from_bytes(attrs[_REVISION], "big"), info, family))
         elif name == b"range" or (name == b"cmp" and one[_ORDER] > _NEQ):
             one = _interval(name, one)
         parts.append(one)

@@ -18,7 +18,8 @@ def batch_of(headers: npt.NDArray[Any]) -> PacketBatch:
     """Rows of (source, destination, source port, destination port, protocol) as whole IPv4 packets.
 
     Ports are read only for protocols that have them.  All packets are NEW, without interfaces, a mac, or tcp
-    flags but SYN; those of ICMP have type and code 0.
+    flags but SYN; those of ICMP have type and code 0.  What else a match may ask, as a mark or a limit, is
+    not known of them.
     """
     rows = np.zeros(len(headers), PACKET)
     low = rows["low"]
@@ -38,7 +39,7 @@ def batch_of(headers: npt.NDArray[Any]) -> PacketBatch:
     present[tcp] |= 1 << Field.FLAGS
     present[protocol == ICMP] |= 1 << Field.ICMP
     rows["present"], rows["l4_bytes"] = present, L4_BYTES
-    return PacketBatch(Family.IPV4, rows)
+    return PacketBatch(Family.IPV4, rows, seeded=False)
 
 
 def set_interface(batch: PacketBatch, field: Field, name: str) -> None:

@@ -65,6 +65,8 @@ def test_compile_reads_gzip_and_refuses_its_own_output(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(SMALL.encode()))
     once = run("compile", path).stdout
     assert "-A FORWARD" in once or "-A INPUT" in once
+    piped = gzip.compress(SMALL.encode()).decode("utf-8", "surrogateescape")
+    assert run("compile", text=piped).stdout == once
     refused = run("compile", text=once, status=2)
     assert refused.stdout == "" and "is compiled, and no source" in refused.stderr
     assert "COMMIT" in hitables.compile(once).text
@@ -401,6 +403,15 @@ def test_convert_takes_a_target_with_options_and_quotes_the_chain() -> None:
         (["classify", "-", "-"], "FILTERS and TRACE are both standard input"),
         (["bench", "classify", "-", "-"], "FILTERS and TRACE are both standard input"),
         (["counters", "-", "--map", "-"], "FILE and --map are both standard input"),
+        (["trace", "-", "--map", "-", "--packet", "dst=1.2.3.4"], "FILE and --map are both standard input"),
+        (["stats", "-", "-"], "FILE - and FILE 2 are both standard input"),
+        (["stats", "-", "--trace", "-"], "FILE - and --trace are both standard input"),
+        (
+            ["stats", "x.rules", "--through", "FORWARD"],
+            "--through names the chain for the packets of --trace",
+        ),
+        (["lint", "-", "x.rules", "-"], "FILE - and FILE 3 are both standard input"),
+        (["check", "x.rules", "-", "--map", "-"], "--map and B - are both standard input"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_with_its_option(

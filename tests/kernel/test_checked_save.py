@@ -260,6 +260,53 @@ def test_reading_begins_no_idle_timer_anew() -> None:
         assert int(shown.read_text()) <= before < 600
 
 
+# By rule: one whose bytes may differ, though it is printed alike and means the same, and one of another meaning.
+SAME_MEANING = [
+    ("-m conntrack --ctorigsrc {}", "10.1.1.1/32", "10.1.1.1", "10.1.1.1/31"),
+    (
+        "-m policy --dir in --pol ipsec --mode tunnel --tunnel-src {}",
+        "10.0.0.1/32",
+        "10.0.0.1",
+        "10.0.0.1/24",
+    ),
+    ("-m recent --name a --rcheck {}", "--mask 255.255.255.255", "", "--mask 255.255.255.0"),
+    ("-m connlimit --connlimit-upto 3 {}", "--connlimit-mask 32", "", "--connlimit-mask 24"),
+    (
+        "-j HMARK --hmark-mod 7 --hmark-rnd 1 {}",
+        "--hmark-tuple src",
+        "--hmark-src-prefix 32",
+        "--hmark-src-prefix 24",
+    ),
+]
+
+
+@pytest.mark.parametrize("backend", Backend)
+@pytest.mark.parametrize(("rule", "given", "printed", "other"), SAME_MEANING)
+def test_spellings_that_are_printed_alike_count_as_equal_and_others_do_not(
+    rule: str, given: str, printed: str, other: str, backend: Backend
+) -> None:
+    held = []
+    with Namespace() as namespace:
+        for words in (given, printed, other):
+            text = f"*mangle\n-A PREROUTING {rule.format(words)}\nCOMMIT\n"
+            load(text, Family.IPV4, backend, namespace)
+            assert "-A PREROUTING" in namespace.call(read, Family.IPV4, backend).text
+            read_contents = (contents_nft if backend is Backend.NFT else contents_legacy).read_contents
+            held.append(namespace.call(read_contents, Family.IPV4).chains["mangle", "PREROUTING"].rules)
+    assert held[0] == held[1] != held[2]
+
+
+@EVERYWHERE
+def test_a_test_of_any_interface_is_read(family: Family, backend: Backend) -> None:
+    with Namespace() as namespace:
+        load("*mangle\n-A PREROUTING -i + -j ACCEPT\nCOMMIT\n", family, backend, namespace)
+        assert "-A PREROUTING -j ACCEPT" in namespace.call(read, family, backend).text
+        if backend is Backend.LEGACY:  # iptables-save prints the inverse, which never matches, likewise
+            load("*mangle\n-A PREROUTING ! -i + -j ACCEPT\nCOMMIT\n", family, backend, namespace)
+            with pytest.raises(Misread):
+                namespace.call(read, family, backend)
+
+
 @pytest.mark.parametrize("backend", Backend)
 def test_a_rule_that_cannot_be_loaded_again_is_refused_with_the_words_of_the_tool(backend: Backend) -> None:
     mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]

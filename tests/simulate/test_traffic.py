@@ -8,7 +8,9 @@ import pytest
 from support.capture_bytes import ipv4, l4, pcap, records
 
 import hitables
+from hitables import costs
 from hitables.analyse.weights import from_counters
+from hitables.costs import stats
 from hitables.errors import HitablesError
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
@@ -61,6 +63,31 @@ def test_a_capture_gives_rules_the_weight_of_their_packets(backend: Backend, tmp
     weights = from_packets(program, "filter", "FORWARD", batch, backend, str(path))
     assert weights.counts["filter", "FORWARD"] == (6, 0, 2)
     assert weights.of("filter", "FORWARD", even=0) == pytest.approx([2.25, 0, 0.75])
+
+
+MAYBE = (
+    "-m mark --mark 0x1", "-m mark --mark 0x3", "-m mark ! --mark 0x1", "-m limit --limit 10/sec",
+    "-m limit --limit 1/min", "-m connlimit --connlimit-above 10", "-m recent --name x --set",
+    "-m pkttype --pkt-type broadcast", "-m set ! --match-set banned src",
+    "-m statistic --mode nth --every 2 --packet 0",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("match", MAYBE)
+def test_what_the_packets_of_a_trace_do_not_tell_counts_as_false(match: str, tmp_path: Path) -> None:
+    # As in a capture of the same packets, whatever the words of the match.
+    trace, path = tmp_path / "trace", tmp_path / "x.pcap"
+    trace.write_text("".join(f"{0x0A000000 + at}\t0\t53\t53\t17\n" for at in (1, 3, 3)))
+    path.write_bytes(capture(0x0A000001, 0x0A000003, 0x0A000003))
+    text = RULES.replace(
+        ":FORWARD ACCEPT [7:700]\n", f":FORWARD ACCEPT [7:700]\n[0:0] -A FORWARD {match} -j DROP\n"
+    )
+    program = hitables.read(text)
+    for batch in (trace_batch(str(trace), Family.IPV4), pcap_batch(str(path), Family.IPV4)[0]):
+        weights = from_packets(program, "filter", "FORWARD", batch, Backend.NFT, "packets")
+        assert weights.counts["filter", "FORWARD"] == (0, 1, 0, 2)
+    read = stats.read_over_trace(program, trace.read_text(), "trace", None, Backend.NFT, costs.default())
+    assert (read["mean_read"], read["longest_read"]) == (pytest.approx(10 / 3, abs=0.01), 4)
 
 
 def test_packets_of_the_wrong_family_or_place_are_refused(tmp_path: Path) -> None:
