@@ -146,7 +146,8 @@ def trace(
         "--through",
         aliases=["--chain"],
         metavar="CHAIN",
-        help="Send them through this built-in chain of table filter; by default the longest.",
+        help="Send them through this built-in chain of table filter; by default the longest of the first "
+        "FILE.",
     ),
 )
 @data_options
@@ -182,6 +183,7 @@ def stats(
         reads = None
         if trace_file is not None:
             reads = read_over_trace(program, trace_text, trace_file, through, read_as, figures)
+            through = reads["chain"]  # of the others, too: their longest may be another one
         documents.append({**document, "trace": reads})
     if is_json(form, as_json):
         click.echo(json.dumps(documents[0] if len(documents) == 1 else documents, indent=1))

@@ -107,6 +107,11 @@ def test_stats_count_the_rules_that_packets_read(small: Path, tmp_path: Path) ->
     over = json.loads(run("stats", small, "--json", "--trace", trace).stdout)["trace"]
     assert over["packets"] == 2 and over["longest_read"] == 40
     assert "INPUT" in run("stats", small, "--trace", trace).stdout
+    # Several files are measured in the longest chain of the first.
+    other = tmp_path / "other.rules"
+    other.write_text("*filter\n:INPUT DROP [0:0]\n:FORWARD ACCEPT [0:0]\n-A FORWARD -p udp -j DROP\nCOMMIT\n")
+    documents = json.loads(run("stats", small, other, "--json", "--trace", trace).stdout)
+    assert [each["trace"]["chain"] for each in documents] == ["INPUT", "INPUT"]
 
 
 def test_trace_prints_every_rule_read_with_its_line(small: Path) -> None:
