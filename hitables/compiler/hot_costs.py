@@ -81,7 +81,10 @@ class HotCosts:
 
 
 def batch_of(points: Words, axes: Sequence[Axis], family: Family) -> PacketBatch:
-    """*points* as packets; fields that are no axes are those of a new connection by TCP."""
+    """*points* as packets; fields that are no axes are those of a new connection by TCP.
+
+    What else a match may ask, as a mark or a limit, is not known of them.
+    """
     rows = np.zeros(len(points), PACKET)
     low, high = rows["low"], rows["high"]
     low[:, Field.PROTO], low[:, Field.FRAG], low[:, Field.STATE] = (
@@ -102,4 +105,4 @@ def batch_of(points: Words, axes: Sequence[Axis], family: Family) -> PacketBatch
         if field in HALF:
             high[:, HALF[field]] = words[:, 0]
     rows["l4_bytes"] = L4_BYTES
-    return PacketBatch(family, rows)
+    return PacketBatch(family, rows, seeded=False)
