@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..analyse.callgraph import graph, reachable
-from ..errors import UnknownName, Unsupported
+from ..errors import Unsupported
 from ..ir.fields import Family
 from ..ir.packet import Backend
 from ..ir.program import Chain, Program, Table
@@ -255,18 +255,12 @@ def read_over_trace(
     from ..parse.trace import parse
     from ..simulate.five_tuple import batch_of
     from ..simulate.interpreter import Interpreter
+    from ..simulate.traffic import busiest_chain
     from . import spent
 
     if program.family is not Family.IPV4:
         raise Unsupported(f"{name}: the trace is IPv4, the rule set is not")
-    try:
-        table = program.table("filter")
-    except KeyError:
-        raise UnknownName(f"{program.name}: there is no table filter for the trace to run through") from None
-    if chain is None:
-        chain = max(table.chains, key=lambda each: (each.policy is not None, len(each.rules))).name
-    if chain not in table:
-        raise UnknownName(f"{program.name}: table filter has no chain {chain}")
+    chain = busiest_chain(program, chain)
     batch = batch_of(parse(text, name).headers)
     reads = Interpreter(program, backend).run("filter", chain, batch).reads
     return {

@@ -24,7 +24,8 @@ def _behind(*words: int) -> tuple[slice, ...]:
 
 
 # Bytes of an extension's data that it does not use in IPv4, by its name and revision.  iptables fills them
-# or not, depending on how the rule states the mask, if it does.
+# or not, depending on how the rule states the mask, if it does.  (A list of `recent` has the mask of the rule
+# that names it first, and an IPv6 rule that names it, too, does use these bytes: docs/live.md.)
 _CONNTRACK = _behind(16, 48, 80, 112)
 _UNUSED = {
     (b"recent", 1): _behind(212),
@@ -32,6 +33,7 @@ _UNUSED = {
     (b"conntrack", 1): _CONNTRACK,
     (b"conntrack", 2): _CONNTRACK,
     (b"conntrack", 3): _CONNTRACK,
+    (b"ipvs", 0): _behind(16),
     (b"policy", 0): _behind(*(76 * element + mask for element in range(4) for mask in (16, 48))),
     (b"HMARK", 0): _behind(0, 16),
 }
