@@ -324,8 +324,9 @@ def check_outputs(outputs: Mapping[str, str | None], inputs: Mapping[str, str | 
 
 
 def named_inputs(word: str, files: Iterable[str]) -> dict[str, str]:
-    """The *files* of one argument, for `check_outputs`: each as *word* and its path; again, as *word* and
-    its number."""
+    """The *files* of one argument, for `check_outputs`: each by *word* and its path, or its number where an
+    earlier one has the same path.
+    """
     named: dict[str, str] = {}
     for number, file in enumerate(files, 1):
         name = f"{word} {file}"
