@@ -18,24 +18,24 @@ TABLES = ("raw", "mangle", "nat", "filter", "security")
 ChainId = tuple[str, str]  # table, chain
 
 
-def _behind(*words: int) -> tuple[slice, ...]:
-    """Of masks with their first words at these bytes: the three words that only IPv6 needs."""
-    return tuple(slice(at + 4, at + 16) for at in words)
+def _ipv6_words(*masks: int) -> tuple[slice, ...]:
+    """Of masks that begin at these bytes: the last three of their four words, which only IPv6 needs."""
+    return tuple(slice(at + 4, at + 16) for at in masks)
 
 
+_CONNTRACK = _ipv6_words(16, 48, 80, 112)
 # Bytes of an extension's data that it does not use in IPv4, by its name and revision.  iptables fills them
 # or not, depending on how the rule states the mask, if it does.  (A list of `recent` has the mask of the rule
 # that names it first, and an IPv6 rule that names it, too, does use these bytes: docs/live.md.)
-_CONNTRACK = _behind(16, 48, 80, 112)
 _UNUSED = {
-    (b"recent", 1): _behind(212),
-    (b"connlimit", 1): _behind(0),
+    (b"recent", 1): _ipv6_words(212),
+    (b"connlimit", 1): _ipv6_words(0),
     (b"conntrack", 1): _CONNTRACK,
     (b"conntrack", 2): _CONNTRACK,
     (b"conntrack", 3): _CONNTRACK,
-    (b"ipvs", 0): _behind(16),
-    (b"policy", 0): _behind(*(76 * element + mask for element in range(4) for mask in (16, 48))),
-    (b"HMARK", 0): _behind(0, 16),
+    (b"ipvs", 0): _ipv6_words(16),
+    (b"policy", 0): _ipv6_words(*(76 * element + mask for element in range(4) for mask in (16, 48))),
+    (b"HMARK", 0): _ipv6_words(0, 16),
 }
 
 

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from hypothesis import given, settings
@@ -16,14 +17,17 @@ from support.hot_rules import skewed_text, take_everything
 from support.scale import examples
 
 import hitables
-from hitables import read, write
+from hitables import costs, read, write
+from hitables.analyse.boxes import Axis, Cut
 from hitables.analyse.weights import counted
 from hitables.cli.main import main
-from hitables.compiler import hot
+from hitables.compiler import hot, hot_costs
 from hitables.compiler.compile import compile_rules
 from hitables.compiler.options import Options
 from hitables.compiler.result import Compiled
+from hitables.emit.chain_writer import WrittenChains
 from hitables.ir.choices import Equivalence, Malformed, backend_choice, backends_of
+from hitables.ir.fields import Family, Field
 from hitables.ir.meaning import Digests
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program
@@ -274,3 +278,18 @@ def test_a_chain_that_others_enter_gets_hot_rules(enters: str) -> None:
     ]
     output = hitables.compile("\n".join(lines), hot=1)
     assert output.proved and next(each for each in output.reports if each.chain == "C").hot == 1
+
+
+def test_a_price_does_not_depend_on_how_a_match_is_spelt_that_packets_do_not_answer() -> None:
+    points = np.zeros((3, 1, 2), np.uint64)
+    points[:, 0, 1] = [0x0A000001, 0x0A000002, 0x0A000003]
+    packets = hot_costs.batch_of(points, (Axis(Field.SRC, 32, False, Cut.PREFIX),), Family.IPV4)
+    rules = "".join(f"-A FORWARD -s 10.0.0.{at}/32 -j ACCEPT\n" for at in range(1, 60))
+    prices = []
+    for match in ("mark --mark 0x1", "mark --mark 0x3", "limit --limit 10/sec", "limit --limit 1/min"):
+        text = f"*filter\n:FORWARD DROP [0:0]\n-A FORWARD -m {match} -j DROP\n{rules}COMMIT\n"
+        table = read(text).table("filter")
+        written = WrittenChains(table["FORWARD"].rules, [])
+        model = hot_costs.HotCosts(table, "FORWARD", written, 0, costs.default(), [Backend.NFT], Family.IPV4)
+        prices.append(float(model.of([()], packets)[0, 0]))
+    assert prices[0] == prices[1] > 0 and prices[2] == prices[3] > 0

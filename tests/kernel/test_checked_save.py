@@ -20,7 +20,7 @@ from support.small_namespace import Namespace
 from hitables.errors import LiveError
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
-from hitables.kernel import checked_save, contents_legacy, contents_nft
+from hitables.kernel import checked_save, contents, contents_legacy, contents_nft
 from hitables.kernel.checked_save import KernelReader, Misread, Reading, also_present
 from hitables.kernel.load_save import load, save
 from hitables.kernel.namespace import run
@@ -260,7 +260,8 @@ def test_reading_begins_no_idle_timer_anew() -> None:
         assert int(shown.read_text()) <= before < 600
 
 
-# By rule: one whose bytes may differ, though it is printed alike and means the same, and one of another meaning.
+# A rule, and three spellings of its option: the first two mean the same and are printed alike, but iptables gives the
+# kernel other bytes for them; the third means something else.
 SAME_MEANING = [
     ("-m conntrack --ctorigsrc {}", "10.1.1.1/32", "10.1.1.1", "10.1.1.1/31"),
     (
@@ -281,13 +282,13 @@ SAME_MEANING = [
 
 
 @pytest.mark.parametrize("backend", Backend)
-@pytest.mark.parametrize(("rule", "given", "printed", "other"), SAME_MEANING)
+@pytest.mark.parametrize(("rule", "spelling", "same", "other"), SAME_MEANING)
 def test_spellings_that_are_printed_alike_count_as_equal_and_others_do_not(
-    rule: str, given: str, printed: str, other: str, backend: Backend
+    rule: str, spelling: str, same: str, other: str, backend: Backend
 ) -> None:
     held = []
     with Namespace() as namespace:
-        for words in (given, printed, other):
+        for words in (spelling, same, other):
             text = f"*mangle\n-A PREROUTING {rule.format(words)}\nCOMMIT\n"
             load(text, Family.IPV4, backend, namespace)
             assert "-A PREROUTING" in namespace.call(read, Family.IPV4, backend).text
@@ -296,12 +297,22 @@ def test_spellings_that_are_printed_alike_count_as_equal_and_others_do_not(
     assert held[0] == held[1] != held[2]
 
 
+def test_of_a_mask_of_ipvs_in_ipv4_the_first_word_counts() -> None:
+    # As the kernels of many machines have no IPVS: its data is an address and a mask, each of four words.
+    host, same, net = (
+        bytes(16) + mask for mask in (b"\xff" * 16, b"\xff" * 4 + bytes(12), b"\xff" * 3 + bytes(13))
+    )
+    held = [contents.used(b"ipvs", 0, data + b"rest", Family.IPV4) for data in (host, same, net)]
+    assert held[0] == held[1] != held[2] and held[0].endswith(b"rest")
+    assert contents.used(b"ipvs", 0, host, Family.IPV6) == host
+
+
 @EVERYWHERE
 def test_a_test_of_any_interface_is_read(family: Family, backend: Backend) -> None:
     with Namespace() as namespace:
         load("*mangle\n-A PREROUTING -i + -j ACCEPT\nCOMMIT\n", family, backend, namespace)
         assert "-A PREROUTING -j ACCEPT" in namespace.call(read, family, backend).text
-        # iptables-legacy-save 1.8.9 prints the inverse, which never matches, likewise; 1.8.11 prints it as it is.
+        # `! -i +` never matches.  iptables-legacy-save 1.8.9 leaves it out, so the text it prints must be refused.
         load("*mangle\n-A PREROUTING ! -i + -j ACCEPT\nCOMMIT\n", family, backend, namespace)
         if "! -i +" in save(family, backend, namespace):
             assert "-A PREROUTING ! -i + -j ACCEPT" in namespace.call(read, family, backend).text

@@ -65,7 +65,7 @@ def test_a_capture_gives_rules_the_weight_of_their_packets(backend: Backend, tmp
     assert weights.of("filter", "FORWARD", even=0) == pytest.approx([2.25, 0, 0.75])
 
 
-MAYBE = (
+NOT_IN_A_TRACE = (
     "-m mark --mark 0x1", "-m mark --mark 0x3", "-m mark ! --mark 0x1", "-m limit --limit 10/sec",
     "-m limit --limit 1/min", "-m connlimit --connlimit-above 10", "-m recent --name x --set",
     "-m pkttype --pkt-type broadcast", "-m set ! --match-set banned src",
@@ -73,7 +73,7 @@ MAYBE = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("match", MAYBE)
+@pytest.mark.parametrize("match", NOT_IN_A_TRACE)
 def test_what_the_packets_of_a_trace_do_not_tell_counts_as_false(match: str, tmp_path: Path) -> None:
     # As in a capture of the same packets, whatever the words of the match.
     trace, path = tmp_path / "trace", tmp_path / "x.pcap"
