@@ -30,11 +30,10 @@ from hitables.errors import HitablesError
 from hitables.interrupts import deferred
 from hitables.ipc import close_all_but, receive, send
 from hitables.ir.program import Chain, Program, Table
-from hitables.ir.rule import Rule, Target
 
 from .cache import Cache
 from .chain_names import ChainNames, GeneratedNames
-from .edits import Edit, Op, apply, jumps_to
+from .edits import Edit, Op, apply, jumps_to, with_renamed_callee
 from .layout import ChainId, ChainLayout, EntryChain, fixed_chains, unreachable_chains
 from .least_edits import sync
 from .planner import Plan, fold_unproved, loadable_edits
@@ -405,18 +404,11 @@ def _with_shared_chains_of(state: State, now: State) -> State:
 
 def _renamed(table: Table, names: dict[str, str]) -> Table:
     """The table with chains renamed, in their rules' targets too."""
-
-    def renamed(rule: Rule) -> Rule:
-        name = names.get(jumps_to(rule))
-        if name is None or rule.target is None:
-            return rule
-        option = rule.target.key.split()[0]
-        return rule._replace(target=Target(name, rule.target.kind, f"{option} {name}"))
-
     chains = []
     for chain in table.chains:
         name = names.get(chain.name, chain.name)
         if name != chain.name or any(jumps_to(rule) in names for rule in chain.rules):
-            chain = replace(chain, name=name, rules=tuple(renamed(rule) for rule in chain.rules))
+            rules = tuple(with_renamed_callee(rule, names) for rule in chain.rules)
+            chain = replace(chain, name=name, rules=rules)
         chains.append(chain)
     return replace(table, chains=tuple(chains))

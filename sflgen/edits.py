@@ -16,11 +16,12 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from hitables.emit.chain_writer import goto, jump
 from hitables.emit.text import rule_text
 from hitables.errors import ParseError
 from hitables.ir.fields import Field
 from hitables.ir.program import BUILT_IN, Chain, Program, Table
-from hitables.ir.rule import Match, Role, Rule, Test
+from hitables.ir.rule import Kind, Match, Role, Rule, Test
 from hitables.parse import iptables
 from hitables.parse.lines import PRINTED_NAME, quote, split, unquote
 from hitables.rule_lines import lines_of
@@ -92,6 +93,14 @@ _OMITTED = (("-s",), ("-d",), ("-i",), ("-o",))
 def jumps_to(rule: Rule) -> str:
     """The chain that the rule enters; "" if it enters none, so that the result may look up any name."""
     return rule.enters or ""
+
+
+def with_renamed_callee(rule: Rule, names: Mapping[str, str]) -> Rule:
+    """The rule, entering chain ``names[NAME]`` in place of NAME."""
+    name = names.get(jumps_to(rule))
+    if name is None or rule.target is None:
+        return rule
+    return rule._replace(target=jump(name) if rule.target.kind is Kind.JUMP else goto(name))
 
 
 # Edits applied.

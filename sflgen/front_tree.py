@@ -18,7 +18,7 @@ from graphlib import CycleError, TopologicalSorter
 
 from hitables.analyse.levels import levels_above
 from hitables.compiler.compile import compile_rules
-from hitables.emit.chain_writer import goto, jump
+from hitables.emit.chain_writer import jump
 from hitables.errors import HitablesError
 from hitables.ir.program import Chain, Program
 from hitables.ir.rule import Kind, Rule, Target, leaves_chain
@@ -26,7 +26,7 @@ from hitables.ir.rule import Kind, Rule, Target, leaves_chain
 from .chain_names import ChainNames, GeneratedNames
 from .copy_index import CopyIndex
 from .deciding import Deciding
-from .edits import Edit, Op, apply, jumps_to
+from .edits import Edit, Op, apply, jumps_to, with_renamed_callee
 from .layout import ChainId, Entry, EntryChain
 from .local_proof import are_equal
 from .nesting import depth_limit, raised
@@ -237,14 +237,10 @@ def _grown(
         return None
     grown = compiled.program.table(table)
     loaded_names = {root: root, **{name: names.next() for name in below}}
-
-    def renamed(rule: Rule) -> Rule:
-        name = loaded_names.get(jumps_to(rule))
-        if name is None or rule.target is None:
-            return rule
-        return rule._replace(target=jump(name) if rule.target.kind is Kind.JUMP else goto(name))
-
-    return root, {new: tuple(map(renamed, grown[old].rules)) for old, new in loaded_names.items()}
+    return root, {
+        new: tuple(with_renamed_callee(rule, loaded_names) for rule in grown[old].rules)
+        for old, new in loaded_names.items()
+    }
 
 
 def _verdict_of(target: Target | None) -> Target:

@@ -16,13 +16,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hitables.compiler.compile import compile_rules
-from hitables.emit.chain_writer import goto
 from hitables.ir.foreign import appended
 from hitables.ir.program import Chain, Program, Table
-from hitables.ir.rule import Kind, Rule, Target
+from hitables.ir.rule import Rule
 
 from .chain_names import ChainNames
-from .edits import Edit, Op, apply, jumps_to, rule_key
+from .edits import Edit, Op, apply, jumps_to, rule_key, with_renamed_callee
 from .layout import (
     ChainId,
     ChainLayout,
@@ -243,12 +242,7 @@ class _Naming:
 
     def renamed(self, rule: Rule) -> Rule:
         """A rule of the compiler's output as it is loaded."""
-        name = self.loaded_names.get(jumps_to(rule))
-        if name is None or rule.target is None:
-            return rule
-        if rule.target.kind is Kind.GOTO:
-            return rule._replace(target=goto(name))
-        return rule._replace(target=Target(name, Kind.JUMP, f"-j {name}"))
+        return with_renamed_callee(rule, self.loaded_names)
 
     def match_section(self, section: str) -> None:
         """Give chains of the section's new tree the names of old chains in the same place."""
