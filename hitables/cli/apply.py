@@ -15,7 +15,7 @@ import click
 
 from ..errors import HitablesError, ParseError
 from ..nouns import counted
-from .help import command, option, section
+from .help import argument, command, option, section
 from .inputs import family_of
 from .options import backend_option, data_options, is_json, leave_option, state_option, timeout_option
 from .progress import progress_bar
@@ -50,8 +50,8 @@ CHANGES_SECONDS = 10.0
         ),
     ),
 )
-@click.argument("file", metavar="FILE")
-@click.argument("file6", metavar="[FILE6]", required=False)
+@argument("file", metavar="FILE")
+@argument("file6", metavar="[FILE6]", required=False)
 @section(
     "Confirmation",
     option(
@@ -333,7 +333,7 @@ def confirm(folder: str, force: bool) -> None:
         ("Load rule set 3 of the history", "hitables rollback 3"),
     ),
 )
-@click.argument("number", metavar="[N]", type=WholeNumber(1), required=False)
+@argument("number", metavar="[N]", type=WholeNumber(1), required=False)
 @section("State", state_option)
 @option("--guarded-by", type=int, hidden=True)
 def rollback(number: int | None, folder: str, guarded_by: int | None) -> None:
@@ -357,7 +357,7 @@ def rollback(number: int | None, folder: str, guarded_by: int | None) -> None:
         ("Give up table nat of IPv6 alone", "hitables release nat --family 6"),
     ),
 )
-@click.argument("tables", metavar="TABLE...", nargs=-1, required=True)
+@argument("tables", metavar="TABLE...", nargs=-1, required=True)
 @section(
     "Rule sets",
     option("--family", type=click.Choice(("4", "6")), help="Those of this family; by default those of both."),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import click
 
 from ..errors import HitablesError
-from .help import command, option, section
+from .help import argument, command, option, section
 from .options import data_options, is_json, max_memory_option, output_option
 from .progress import progress_bar
 from .traffic import generate_traffic
@@ -58,7 +58,7 @@ def algorithms(form: str, as_json: bool) -> None:
         ),
     ),
 )
-@click.argument("seed_file", metavar="[SEED]", required=False)
+@argument("seed_file", metavar="[SEED]", required=False)
 @section(
     "Rules",
     option("-n", "--rules", "count", metavar="N", type=int, help="Draw this many rules."),
@@ -207,7 +207,7 @@ def _generate_rules(
         ("Draw a set twice as large", "hitables seed acl1.filter | hitables generate - -n 20000"),
     ),
 )
-@click.argument("rules_file", metavar="FILTERS")
+@argument("rules_file", metavar="FILTERS")
 @output_option("Write the seed to FILE")
 def seed(rules_file: str, output: str) -> None:
     """Write the statistics of FILTERS, a ClassBench filter set, as a seed for "hitables generate"."""
@@ -232,8 +232,8 @@ def seed(rules_file: str, output: str) -> None:
         ),
     ),
 )
-@click.argument("rules_file", metavar="FILTERS")
-@click.argument("trace_file", metavar="TRACE")
+@argument("rules_file", metavar="FILTERS")
+@argument("trace_file", metavar="TRACE")
 @section(
     "Classifier",
     option(
@@ -315,8 +315,8 @@ def classify(
         ),
     ),
 )
-@click.argument("rules_file", metavar="FILTERS")
-@click.argument("trace_file", metavar="TRACE")
+@argument("rules_file", metavar="FILTERS")
+@argument("trace_file", metavar="TRACE")
 @section(
     "Classifiers",
     option(

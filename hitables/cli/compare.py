@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from .help import command, option, section
+from .help import argument, command, option, section
 from .inputs import program_of, warn_of_leave
 from .options import (
     backend_option,
@@ -122,7 +122,7 @@ def _give(reports: Sequence[Any], texts: dict[str, str], form: str, output: str)
         ),
     ),
 )
-@click.argument("files", metavar="[A] B...", nargs=-1, required=True)
+@argument("files", metavar="[A] B...", nargs=-1, required=True)
 @section(
     "Rule sets",
     option("--against", metavar="A", help="Compare each B with this rule set; without it, name A and one B."),
@@ -247,8 +247,8 @@ def _replays(checked: Any, progress: Callable[[str], None]) -> dict[int, Any]:
         ),
     ),
 )
-@click.argument("before", metavar="A")
-@click.argument("after", metavar="B")
+@argument("before", metavar="A")
+@argument("after", metavar="B")
 @_scope_section
 @_limits_section
 @_report_section
@@ -291,7 +291,7 @@ def diff(
         ("Check several rule sets, for code scanning", "hitables lint --format sarif -o lint.sarif *.rules"),
     ),
 )
-@click.argument("files", metavar="[FILE]...", nargs=-1)
+@argument("files", metavar="[FILE]...", nargs=-1)
 @section(
     "Rule sets",
     backend_option(

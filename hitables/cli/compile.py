@@ -14,7 +14,7 @@ import click
 
 from ..errors import HitablesError
 from .compile_messages import show_result, show_summary, warn_of_faults
-from .help import command, option, section
+from .help import argument, command, option, section
 from .inputs import family_of, read_packets, warn_of_leave, warn_of_lost, warn_of_unknown
 from .options import (
     backend_option,
@@ -119,7 +119,7 @@ class TrafficOptions:
         ),
     ),
 )
-@click.argument("file", default="-")
+@argument("file", default="-")
 @section(
     "Output",
     output_option("Write the compiled rule set to FILE"),

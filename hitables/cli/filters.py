@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ..errors import HitablesError
-from .help import command, option, section
+from .help import argument, command, option, section
 from .options import max_memory_option
 from .values import IntParam
 
@@ -45,7 +45,7 @@ socket_option = option(
         ),
     ),
 )
-@click.argument("filters_file", metavar="[FILTERS]", required=False)
+@argument("filters_file", metavar="[FILTERS]", required=False)
 @section(
     "Socket",
     socket_option,
@@ -159,7 +159,7 @@ def _group(name: str | None) -> int | None:
         ("List the filters", "hitables filters send --socket f.sock list"),
     ),
 )
-@click.argument("words", metavar="[COMMAND...]", nargs=-1)
+@argument("words", metavar="[COMMAND...]", nargs=-1)
 @section("Socket", socket_option)
 def send(words: tuple[str, ...], path: str) -> None:
     """Send COMMAND to the server, or each line of standard input, and print the answers.

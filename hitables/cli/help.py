@@ -1,6 +1,6 @@
 """Help of the commands of hitables and sflgen: options under titles, then examples.
 
-`option` and `section` give a command its options; `Command` and `Group` write the help.
+`argument`, `option` and `section` give a command its parameters; `Command` and `Group` write the help.
 """
 
 from __future__ import annotations
@@ -9,11 +9,39 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
+
+from hitables.ir.program import BUILT_IN
+
+# The value of a parameter, as the help names it, that is a file or a folder.
+FILES = ("FILE", "FILE6", "FILE.html", "A", "B", "MAP", "FILTERS", "TRACE", "SEED", "PATH")
+FOLDERS = ("DIR",)
 
 # Option names wider than this get a line of their own, as click has it.
 NAMES_WIDTH = 26
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def _completed(parameter: click.Parameter, incomplete: str) -> list[CompletionItem] | None:
+    """What the shell may put for a value that is a file, a folder or a table; None for other values."""
+    shown = parameter.metavar or (parameter.name or "").upper()
+    values = {word.strip("[].") for word in shown.split()}
+    if values.intersection(FILES):
+        return [CompletionItem(incomplete, type="file")]
+    if values.intersection(FOLDERS):
+        return [CompletionItem(incomplete, type="dir")]
+    if "TABLE" in values:
+        return [CompletionItem(table) for table in BUILT_IN if table.startswith(incomplete)]
+    return None
+
+
+class Argument(click.Argument):
+    """An argument whose files and tables the shell completes."""
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        completed = _completed(self, incomplete)
+        return super().shell_complete(ctx, incomplete) if completed is None else completed
 
 
 class Option(click.Option):
@@ -31,6 +59,10 @@ class Option(click.Option):
             return super().get_help_record(ctx)
         finally:
             self.opts = every
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        completed = _completed(self, incomplete)
+        return super().shell_complete(ctx, incomplete) if completed is None else completed
 
     def handle_parse_result(
         self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
@@ -57,6 +89,11 @@ def _is_text(value: object) -> bool:
 def _option_names(command: click.Command) -> set[str]:
     """The names of all its options, as in --format."""
     return {name for each in command.params if isinstance(each, click.Option) for name in each.opts}
+
+
+def argument(name: str, **attributes: Any) -> Decorator:
+    """Like click.argument; the shell completes files and tables."""
+    return click.argument(name, cls=Argument, **attributes)
 
 
 def option(*names: str, aliases: Sequence[str] = (), **attributes: Any) -> Decorator:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from ..errors import HitablesError
-from .help import command, option, section
+from .help import argument, command, option, section
 from .inputs import read_program
 from .options import backend_option, costs_option, data_options, family_option, is_json, output_option
 from .source import known_source, source_options
@@ -30,7 +30,7 @@ from .source import known_source, source_options
         ),
     ),
 )
-@click.argument("file", default="-")
+@argument("file", default="-")
 @option(
     "--packet",
     required=True,
@@ -127,7 +127,7 @@ def trace(
         ),
     ),
 )
-@click.argument("files", metavar="[FILE]...", nargs=-1)
+@argument("files", metavar="[FILE]...", nargs=-1)
 @section(
     "Rule set",
     backend_option("Read the rules as this iptables does.", ("legacy", "nft"), "legacy"),
@@ -202,7 +202,7 @@ def stats(
         ),
     ),
 )
-@click.argument("file", default="-")
+@argument("file", default="-")
 @section("Rule set", family_option)
 @section(
     "Output",
@@ -243,7 +243,7 @@ def graph(file: str, form: str | None, output: str, tables: tuple[str, ...], fam
         ("Drop what the filters match, in INPUT", "hitables convert --chain INPUT --action DROP acl1.filter"),
     ),
 )
-@click.argument("source", metavar="FILTERS")
+@argument("source", metavar="FILTERS")
 @option("--from", "source_format", type=click.Choice(["classbench"]), default="classbench", hidden=True)
 @option("--to", "target_format", type=click.Choice(["iptables"]), default="iptables", hidden=True)
 @section(

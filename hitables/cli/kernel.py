@@ -8,7 +8,7 @@ from __future__ import annotations
 import click
 
 from ..errors import HitablesError
-from .help import command, option, section
+from .help import argument, command, option, section
 from .inputs import family_of, read_packets, read_program
 from .options import backend_option, costs_option, data_options, family_option, is_json, output_option
 from .progress import progress_bar
@@ -123,7 +123,7 @@ def tool_of(backend: str, family: str) -> str:
         ),
     ),
 )
-@click.argument("file", default="-")
+@argument("file", default="-")
 @section(
     "Rule set",
     backend_option("Load the rules with this iptables.", ("legacy", "nft"), "nft"),

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from .help import command, option, section
+from .help import argument, command, option, section
 from .inputs import read_program, warn_of_leave
 from .options import (
     backend_option,
@@ -31,7 +31,7 @@ from .source import known_source, source_options
         ),
     ),
 )
-@click.argument("file", default="-")
+@argument("file", default="-")
 @section(
     "Packets",
     option(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import HitablesError
-from .help import command, option, section
+from .help import argument, command, option, section
 from .inputs import family_of
 from .options import backend_option, output_option, state_option
 
@@ -73,7 +73,7 @@ _rule_set = section(
         ),
     ),
 )
-@click.argument("file", metavar="[FILE]", required=False)
+@argument("file", metavar="[FILE]", required=False)
 @_rule_set
 @section(
     "Output",
@@ -129,7 +129,7 @@ def counters(
         ),
     ),
 )
-@click.argument("file", metavar="[FILE]", required=False)
+@argument("file", metavar="[FILE]", required=False)
 @_rule_set
 @section("Output", output_option("Write the source to FILE"))
 def source(

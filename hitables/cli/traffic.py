@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import HitablesError
-from .help import command, option, section
+from .help import argument, command, option, section
 from .options import data_options, is_json
 from .progress import progress_bar
 
@@ -28,7 +28,7 @@ FORMATS = ("auto", "pcap", "pcapng", "erf", "dag-atm", "dag-ethernet", "dag-pos"
         ),
     ),
 )
-@click.argument("file", default="-")
+@argument("file", default="-")
 @section(
     "Packets",
     option(

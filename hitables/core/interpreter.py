@@ -22,8 +22,8 @@ from .arrays import Array, pointer
 
 # Laid out as struct interp_result.
 RESULT = np.dtype([
-    ("effects", "<u8"), ("effect_count", "<u4"), ("verdict", "<u4"), ("reads", "<u4"),
-    ("rule", "<i4"), ("open", "<u4"), ("unused", "<u4"),
+    ("effects", "u8"), ("effect_count", "u4"), ("verdict", "u4"), ("reads", "u4"),
+    ("rule", "i4"), ("open", "u4"), ("unused", "u4"),
 ])  # fmt: skip
 OPEN_FACT, OPEN_OUTCOME = int(lib.INTERP_OPEN_FACT), int(lib.INTERP_OPEN_OUTCOME)  # bits of "open"
 EVERY_OUTCOME = 0xFFFFFFFF  # as an epoch: all evaluations of a key

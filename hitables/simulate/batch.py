@@ -26,8 +26,8 @@ Rows = npt.NDArray[Any]
 
 # Laid out as struct interp_packet in core/include/interp.h; a test compares the two.
 PACKET = np.dtype([
-    ("low", "<u8", (len(Field),)), ("high", "<u8", (6,)), ("seed", "<u8"), ("present", "<u2"),
-    ("l4_bytes", "<u2"), ("raw_sport", "<u2"), ("raw_dport", "<u2"), ("raw_flags", "u1"),
+    ("low", "u8", (len(Field),)), ("high", "u8", (6,)), ("seed", "u8"), ("present", "u2"),
+    ("l4_bytes", "u2"), ("raw_sport", "u2"), ("raw_dport", "u2"), ("raw_flags", "u1"),
     ("raw_present", "u1"), ("classes", "u1"), ("unused", "u1", (5,)),
 ])  # fmt: skip
 # Index into "high".

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hitables.cli.help import command, option, section
+from hitables.cli.help import argument, command, option, section
 from hitables.cli.inputs import warn_of_leave
 from hitables.cli.options import backend_option, family_option, timeout_option
 from hitables.cli.terminal import Differ
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         ),
     ),
 )
-@click.argument("rules", metavar="[FILE]", required=False)
+@argument("rules", metavar="[FILE]", required=False)
 @state_section
 @section(
     "Rule set",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hitables.cli.help import command, section
+from hitables.cli.help import argument, command, section
 from hitables.errors import HitablesError
 
 from .options import (
@@ -147,8 +147,8 @@ def _command_line(op: str, table: str, words: Sequence[str]) -> str:
         ),
     ),
 )
-@click.argument("chain")
-@click.argument("rule", metavar="[POSITION] RULE...", nargs=-1, type=click.UNPROCESSED)
+@argument("chain")
+@argument("rule", metavar="[POSITION] RULE...", nargs=-1, type=click.UNPROCESSED)
 @state_section
 @table_section
 @patch_section
@@ -181,8 +181,8 @@ def insert(
         ),
     ),
 )
-@click.argument("chain")
-@click.argument("rule", metavar="POSITION|RULE...", nargs=-1, type=click.UNPROCESSED)
+@argument("chain")
+@argument("rule", metavar="POSITION|RULE...", nargs=-1, type=click.UNPROCESSED)
 @state_section
 @table_section
 @patch_section
@@ -214,7 +214,7 @@ def delete(
         ),
     ),
 )
-@click.argument("file")
+@argument("file")
 @state_section
 @patch_section
 def apply_commands(folder: str, live: bool, strategy: str | None, no_prove: bool, file: str) -> None:
@@ -235,7 +235,7 @@ def apply_commands(folder: str, live: bool, strategy: str | None, no_prove: bool
         ("Load a new version into the kernel", "sflgen sync --live --state office office.rules"),
     ),
 )
-@click.argument("rules", metavar="FILE")
+@argument("rules", metavar="FILE")
 @state_section
 @patch_section
 def sync(folder: str, live: bool, strategy: str | None, no_prove: bool, rules: str) -> None:
@@ -273,7 +273,7 @@ def sync(folder: str, live: bool, strategy: str | None, no_prove: bool, rules: s
         ("Fold one chain in the kernel", "sflgen fold --live --state office FORWARD"),
     ),
 )
-@click.argument("chains", metavar="[CHAIN]...", nargs=-1)
+@argument("chains", metavar="[CHAIN]...", nargs=-1)
 @state_section
 @table_section
 @section("Patch", live_option, no_prove_option)
