@@ -74,7 +74,7 @@ BRIDGE_PORTS = (Field.PHYSIN, Field.PHYSOUT)
 # Fields that a packet may lack.  (PROTO only in IPv6, when the chain of extension headers ends early.)
 OPTIONAL = frozenset({Field.PROTO, Field.SPORT, Field.DPORT, Field.ICMP, Field.FLAGS, Field.MAC})
 
-TCP, UDP, UDPLITE, SCTP, DCCP, ICMP, ICMPV6 = 6, 17, 136, 132, 33, 1, 58
+TCP, UDP, UDPLITE, SCTP, DCCP, GRE, ICMP, ICMPV6 = 6, 17, 136, 132, 33, 47, 1, 58
 PORT_PROTOCOLS = frozenset({TCP, UDP, UDPLITE, SCTP, DCCP})
 
 

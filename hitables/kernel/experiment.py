@@ -21,6 +21,7 @@ from weakref import WeakKeyDictionary
 from ..errors import LiveError
 from ..ir.fields import (
     BRIDGE_PORTS,
+    GRE,
     ICMP,
     ICMPV6,
     SCTP,
@@ -201,6 +202,8 @@ def why_not(packet: Packet, chain: str, interfaces: Iterable[str]) -> str:
         return "it has no hardware address where all have one"
     if Field.PROTO not in values and not packet.cut_short:
         return "it has no protocol"
+    if values.get(Field.PROTO) == GRE and STATES[values.get(Field.STATE, 0)].startswith("RELATED"):
+        return "it is of a RELATED connection of GRE, and Linux crashes when such a connection is deleted"
     return ""
 
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from ..ir.fields import (
     BRIDGE_PORTS,
+    GRE,
     PORT_PROTOCOLS,
     STATES,
     TCP,
@@ -39,6 +40,12 @@ _SPARE = "hit0"
 # protocol in nft).
 _NO_PROTOCOLS = {Family.IPV4: (), Family.IPV6: (0, 43, 44, 51, 60)}
 _UNASSIGNED = 253
+# For each state of a RELATED connection, with nat or without, that of an ESTABLISHED one.
+_RELATED = {
+    at: STATES.index(state.replace("RELATED", "ESTABLISHED"))
+    for at, state in enumerate(STATES)
+    if state.startswith("RELATED")
+}
 _WORD = (1 << 64) - 1
 
 
@@ -76,6 +83,9 @@ def make_sendable(
     has_protocol = (present >> Field.PROTO & 1).astype(bool)
     low = rows["low"]
     low[has_protocol & np.isin(low[:, Field.PROTO], _NO_PROTOCOLS[batch.family]), Field.PROTO] = _UNASSIGNED
+    tunnelled = has_protocol & (low[:, Field.PROTO] == GRE)
+    for related, established in _RELATED.items():
+        low[tunnelled & (low[:, Field.STATE] == related), Field.STATE] = established
     if batch.family is Family.IPV6:
         # There the offset is in bytes, and no match tests for 1.
         rows["classes"] &= ~np.uint8(OFFSET_ONE)

@@ -24,7 +24,9 @@ from dataclasses import dataclass
 
 from ..errors import LiveError
 from ..ir.fields import Family
+from .conntrack import forget_flows
 from .namespace import run, set_sysctl
+from .netlink import Netfilter
 from .observer import SILENCE, silence
 
 # Interfaces of one test bed; each has a subnet of its own.
@@ -110,6 +112,8 @@ class Testbed:
         self._ends: dict[str, int] = {}
         self._sockets: dict[tuple[int, int], socket.socket] = {}
         silence(family)
+        with contextlib.closing(Netfilter()) as netfilter:
+            forget_flows(netfilter, family)  # loads the module whose settings follow, where it is one
         for setting, value in _SETTINGS.items():
             set_sysctl(setting, value)
         set_sysctl("ipv6.conf.default.disable_ipv6", "0" if family is Family.IPV6 else "1")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from itertools import product
 
-from hitables.ir.fields import ICMP, ICMPV6, SCTP, STATES, TCP, UDP, UDPLITE, Family, Field, Fragment
+from hitables.ir.fields import GRE, ICMP, ICMPV6, SCTP, STATES, TCP, UDP, UDPLITE, Family, Field, Fragment
 from hitables.ir.fields import interface_number as interface
 from hitables.ir.packet import Backend, Packet
 from hitables.kernel import Namespace, load, save
@@ -68,8 +68,8 @@ def varied_trials(family: Family, chain: str) -> list[Trial]:
     states = ("NEW", "ESTABLISHED", "RELATED", "UNTRACKED", "INVALID")
     plain = [
         packet(family, protocol, chain, state)
-        for protocol, state in product((TCP, UDP, echo, 47), states)
-        if protocol != 47 or state != "INVALID"
+        for protocol, state in product((TCP, UDP, echo, GRE), states)
+        if protocol != GRE or state not in ("INVALID", "RELATED")
     ]
     plain += [packet(family, UDP, chain, l4_bytes=size) for size in (8, 12, 400)]
     if chain in ("FORWARD", "OUTPUT"):  # elsewhere the kernel reassembles, if it follows connections
