@@ -36,6 +36,11 @@ def why_compiled(program: Program) -> str:
     return ""
 
 
+def has_name_of_tree(chain: str) -> bool:
+    """Whether the compiler may have given *chain* its name."""
+    return _NAME.fullmatch(chain) is not None or is_marker(chain)
+
+
 def _generated_chains(program: Program) -> list[str]:
     generated: list[str] = []
     for table in program:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ..analyse.compiled_text import has_name_of_tree
 from ..errors import InvalidOption
 from ..ir.fields import Family
-from ..ir.foreign import recognised, unmatched
+from ..ir.foreign import PRESETS, is_foreign, recognised, unmatched
 from ..ir.program import Program
 from ..parse.iptables import read
 from . import docker_raw, texts
@@ -17,6 +18,7 @@ from .lockout import LockoutCheck, refuse
 from .must_packets import family_of, must_unasked
 from .prepare import Found
 from .recording import Ready
+from .records import Half
 from .request import ApplyRequest, Reporter
 from .ssh_session import SshSession
 from .status import shown
@@ -95,6 +97,26 @@ def tell_of_presets(ready: Ready, patterns: Sequence[str], report: Reporter) -> 
             f"warning: the kernel has chains of {preset}, which these rules replace; "
             f"--leave {preset} keeps them"
         )
+
+
+def tell_of_lost_chains(
+    ready: Ready, earlier: Half | None, patterns: Sequence[str], report: Reporter
+) -> None:
+    """Tell of chains that go, and that neither a known program nor the rule set *earlier* has made."""
+    program = ready.found.program
+    known = {pattern for preset in recognised(program, patterns) for pattern in PRESETS[preset]}
+    for table, plan in ready.change.plans.items():
+        own = earlier.tables.get(table, {}) if earlier is not None else {}
+        lost = [
+            chain
+            for chain in plan.removed
+            if chain not in own and not has_name_of_tree(chain) and not is_foreign(chain, tuple(known))
+        ]
+        if lost:
+            report.tell(
+                f"warning: table {table}: chains of the kernel that {ready.prepared.file} lacks are removed: "
+                f"{', '.join(shown(lost))}.  --leave NAME keeps one that another program manages"
+            )
 
 
 def tell_of_docker(ready: Ready, report: Reporter) -> None:

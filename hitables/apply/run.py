@@ -43,6 +43,7 @@ from .precautions import (
     check_leave,
     check_lockout,
     tell_of_docker,
+    tell_of_lost_chains,
     tell_of_moved_jumps,
     tell_of_presets,
     tell_of_replaced,
@@ -106,12 +107,16 @@ def _applied(request: ApplyRequest, report: Reporter, session: SshSession | None
             else:
                 _record_as_is(request, ready, state, store, report)
             return ApplyResult.NOTHING
+        force = in_force(store, state.confirmed) if state.confirmed else None
         for each in ready:
-            tell_of_presets(each, patterns_of(request.leave), report)
+            patterns = patterns_of(request.leave)
+            tell_of_presets(each, patterns, report)
+            earlier = force.half(each.kernel.family) if force is not None else None
+            tell_of_lost_chains(each, earlier, patterns, report)
             tell_of_docker(each, report)
         for warning in flushers():
             report.tell(warning)
-        report.show_changes(ready, in_force(store, state.confirmed) if state.confirmed else None)
+        report.show_changes(ready, force)
         if session is None and may_be_remote(os.environ):
             report.tell(
                 "no SSH session is known here (SSH_CONNECTION), so it is not checked that these rules keep it"

@@ -21,6 +21,8 @@ from ..errors import InvalidOption
 from .program import BUILT_IN, Chain, Program, Table
 from .rule import EVERYTHING, Ends, Kind, Metadata, Rule, Target
 
+# Chains of firewalld by zone.  Other programs call chains so, too.
+_BY_ZONE = ("IN_*", "OUT_*", "FWD_*", "FWDI_*", "FWDO_*", "PRE_*", "POST_*")
 # By program: patterns for the names of its chains.
 PRESETS: dict[str, tuple[str, ...]] = {
     "docker": ("DOCKER", "DOCKER-*"),
@@ -36,7 +38,7 @@ PRESETS: dict[str, tuple[str, ...]] = {
     ),
     "ufw": ("ufw-*", "ufw6-*"),
     "firewalld": (
-        *("IN_*", "OUT_*", "FWD_*", "FWDI_*", "FWDO_*", "PRE_*", "POST_*", "RFC3964_IPv4"),
+        *(*_BY_ZONE, "RFC3964_IPv4"),
         *("INPUT_ZONES*", "FORWARD_*ZONES*", "PREROUTING_ZONES*", "POSTROUTING_ZONES*"),
         *("INPUT_POLICIES*", "FORWARD_POLICIES*", "OUTPUT_POLICIES*"),
         *("PREROUTING_POLICIES*", "POSTROUTING_POLICIES*"),
@@ -48,6 +50,8 @@ PRESETS: dict[str, tuple[str, ...]] = {
         *("INPUT_dnat", "FORWARD_dnat", "OUTPUT_dnat"),
     ),
     "crowdsec": ("CROWDSEC_*", "crowdsec-*"),
+    "miniupnpd": ("MINIUPNPD", "MINIUPNPD-*"),
+    "sshguard": ("sshguard",),
 }
 
 
@@ -159,7 +163,10 @@ def recognised(program: Program, patterns: Sequence[str] = ()) -> list[str]:
     """The presets that match user chains of *program* which *patterns* do not match."""
     names = {chain.name for table in program for chain in table.chains if chain.policy is None}
     unmatched = [name for name in names if not is_foreign(name, patterns)]
-    return [preset for preset, own in PRESETS.items() if any(is_foreign(name, own) for name in unmatched)]
+    telling = {
+        preset: [pattern for pattern in own if pattern not in _BY_ZONE] for preset, own in PRESETS.items()
+    }
+    return [preset for preset, own in telling.items() if any(is_foreign(name, own) for name in unmatched)]
 
 
 def unknown_rule(table: str, chain: str) -> Rule:

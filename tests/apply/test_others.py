@@ -183,7 +183,8 @@ def test_lint_says_nothing_of_chains_that_are_left() -> None:
         ("FI-vnet0", "libvirt"), ("HJ-vnet12", "libvirt"),
         ("NETAVARK_FORWARD", "podman"), ("NETAVARK_ISOLATION_3", "podman"), ("NETAVARK-HOSTPORT-DNAT", "podman"),
         ("NETAVARK-DN-1D8721804F16F", "podman"), ("NETAVARK-1D8721804F16F", "podman"),
-        ("ufw-user-input", "ufw"), ("IN_public_allow", "firewalld"), ("CROWDSEC_CHAIN", "crowdsec"),
+        ("ufw-user-input", "ufw"), ("INPUT_ZONES", "firewalld"), ("CROWDSEC_CHAIN", "crowdsec"),
+        ("MINIUPNPD", "miniupnpd"), ("MINIUPNPD-POSTROUTING", "miniupnpd"), ("sshguard", "sshguard"),
     ],
 )  # fmt: skip
 def test_presets_know_the_chains_of_their_programs(name: str, preset: str) -> None:
@@ -193,6 +194,14 @@ def test_presets_know_the_chains_of_their_programs(name: str, preset: str) -> No
     assert recognised(program, patterns_of([preset])) == []
     for chain in ("INPUT", "web", "docker_web", "LOGDROP", "FI-web", "libvirt-web"):
         assert not is_foreign(chain, patterns_of(PRESETS))
+
+
+def test_chains_by_zone_alone_are_not_taken_for_those_of_firewalld() -> None:
+    """arno-iptables-firewall and apf call chains so, too."""
+    lone = "*filter\n:INPUT ACCEPT [0:0]\n:POST_INPUT - [0:0]\n:IN_SANITY - [0:0]\nCOMMIT\n"
+    assert recognised(hitables.read(lone)) == []
+    assert recognised(hitables.read(lone.replace("COMMIT", ":INPUT_direct - [0:0]\nCOMMIT"))) == ["firewalld"]
+    assert is_foreign("IN_public_allow", patterns_of(["firewalld"]))
 
 
 MODULES = "integrations/ansible_collections/hitables/firewall/plugins/modules"
@@ -457,6 +466,29 @@ def test_apply_and_history_count_the_rules_that_are_not_of_others(tmp_path: Path
         said = firewall.apply(path, "--leave", "kube", "--leave", "calico").stdout
         assert "\n1 rule, 1 as loaded; chains: 0 new, 1 changed, 0 removed" in said
         assert re.findall(r"(\d+) rules?  ", firewall.hitables("history").stdout) == ["0", "1"]
+
+
+@pytest.mark.needs_kernel
+@pytest.mark.parametrize("backend", Backend)
+def test_chains_that_an_apply_removes_are_named_unless_they_are_its_own(
+    tmp_path: Path, backend: Backend
+) -> None:
+    own = "*filter\n:web - [0:0]\n:INPUT ACCEPT [0:0]\n-A INPUT -j web\n" + "".join(
+        f"-A web -s 10.{n % 7}.{n}.0/24 -j DROP\n" for n in range(60)
+    )
+    with Namespace() as namespace:
+        firewall = Firewall(namespace, tmp_path, backend)
+        firewall.load(
+            "*filter\n:guard - [0:0]\n:ports - [0:0]\n:f2b-sshd - [0:0]\n-A INPUT -j guard\nCOMMIT\n"
+        )
+        first = firewall.file(own + "COMMIT\n", "first.rules")
+        said = firewall.apply(first, "--leave", "ports").stderr
+        assert (
+            f"table filter: chains of the kernel that {first} lacks are removed: guard.  --leave NAME" in said
+        )
+        assert "the kernel has chains of fail2ban" in said
+        second = firewall.file("*filter\n-A INPUT -s 10.0.0.2/32 -j DROP\nCOMMIT\n", "second.rules")
+        assert "lacks are removed" not in firewall.apply(second, "--leave", "ports").stderr
 
 
 @pytest.mark.needs_kernel

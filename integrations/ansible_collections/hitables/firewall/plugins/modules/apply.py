@@ -45,7 +45,9 @@ options:
   leave:
     description:
       - Patterns of chains of other programs, or the name of a program.
-      - These are docker, fail2ban, kube, calico, podman, libvirt, ufw, firewalld and crowdsec.
+      - >-
+        These are docker, fail2ban, kube, calico, podman, libvirt, ufw, firewalld, crowdsec, miniupnpd and
+        sshguard.
     type: list
     elements: str
     default: []
