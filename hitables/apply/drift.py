@@ -41,7 +41,8 @@ def differences(present: Tables, half: Half, patterns: Sequence[str]) -> Iterato
         if missing:
             yield f"table {table}: {missing} chains of trees are missing or have other rules"
         for name in steps.removed:
-            yield f"table {table}, chain {name} is new"
+            if not missing or name not in half.generated.get(table, ()):  # flushed, and told of above
+                yield f"table {table}, chain {name} is new"
 
 
 def losses(present: Tables, half: Half, patterns: Sequence[str]) -> list[str]:
@@ -191,11 +192,18 @@ def _how(present: TextChain, recorded: TextChain) -> str:
     end = _common_length(now[alike:][::-1], was[alike:][::-1])
     added, gone = now[alike : len(now) - end], was[alike : len(was) - end]
     if not gone:
-        return f"{_rules(alike, added)} new: {added[0]!r}"
+        last = was[-1] if was and alike == len(was) else ""
+        unread = f", where no packet comes: rule {len(was)} takes all ({last})" if _takes_all(last) else ""
+        return f"{_rules(alike, added)} new: {added[0]!r}{unread}"
     if not added:
         return f"{_rules(alike, gone)} gone: {gone[0]!r}"
     more = f" and more up to rule {alike + len(added)}" if len(added) > 1 else ""
     return f"rule {alike + 1} is now {added[0]!r}, was {gone[0]!r}{more}"
+
+
+def _takes_all(body: str) -> bool:
+    """Whether no packet passes a rule: an unconditional `-g CHAIN` (as in front of a tree), or a verdict."""
+    return body in ("-j ACCEPT", "-j DROP", "-j RETURN") or (body.startswith("-g ") and body.count(" ") == 1)
 
 
 def _common_length(one: Sequence[str], other: Sequence[str]) -> int:

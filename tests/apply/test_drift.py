@@ -37,3 +37,30 @@ def test_a_policy_is_told_first() -> None:
     half = Half(parse(text(RULES)), {})
     told = list(differences(parse(text([], "ACCEPT")), half, ()))
     assert told == ["table filter, chain INPUT: policy ACCEPT, was DROP"]
+
+
+@pytest.mark.parametrize(
+    ("last", "unread"),
+    [
+        ("-g ht1", ", where no packet comes: rule 4 takes all (-g ht1)"),
+        ("-j DROP", ", where no packet comes: rule 4 takes all (-j DROP)"),
+        ("-p tcp -g ht1", ""),
+        ("-j ht1", ""),
+    ],
+)
+def test_a_rule_behind_one_that_takes_all_packets_is_told_to_be_unread(last: str, unread: str) -> None:
+    rules = [*RULES, last]
+    half = Half(parse(text(rules)), {})
+    (told,) = differences(parse(text([*rules, "-s 10.0.0.9/32 -j DROP"])), half, ())
+    assert told == f"table filter, chain INPUT: rule 5 is new: '-s 10.0.0.9/32 -j DROP'{unread}"
+
+
+def test_flushed_chains_of_trees_are_counted_and_not_called_new() -> None:
+    trees = "-A ht1 -s 10.0.0.1/32 -j DROP\n-A ht2 -s 10.0.0.2/32 -j DROP\n"
+    loaded = "*filter\n:INPUT DROP [0:0]\n:ht1 -\n:ht2 -\n{}COMMIT\n"
+    half = Half(
+        parse(loaded.format("-A INPUT -j ht1\n-A INPUT -j ht2\n" + trees)), {"filter": ("ht1", "ht2")}
+    )
+    calls, trees_told = differences(parse(loaded.format("")), half, ())
+    assert calls.startswith("table filter, chain INPUT: rules 1 to 2 are gone")
+    assert trees_told == "table filter: 2 chains of trees are missing or have other rules"
