@@ -488,6 +488,7 @@ def _show_compared(compared: Compared) -> None:
         )
     elif compared.changes is not None:
         click.echo(f"{title}: packets are treated differently from rule set {number}:")
-        click.echo(show(compared.changes, compared.names, CHANGES_SHOWN, LISTED_BY))
     for each in shown(compared.differing):
         click.echo(f"  {each}")
+    if compared.changes is not None and compared.changes.regions:
+        click.echo(show(compared.changes, compared.names, CHANGES_SHOWN, LISTED_BY))
