@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import closing
 
 import pytest
 from support.kernel_packets import (
@@ -19,6 +20,7 @@ from support.kernel_packets import (
 )
 from support.small_namespace import Namespace
 
+from hitables.errors import LiveError
 from hitables.ir.fields import (
     GRE,
     SCTP,
@@ -33,9 +35,11 @@ from hitables.ir.fields import (
 )
 from hitables.ir.packet import Backend
 from hitables.kernel import load, save
+from hitables.kernel.conntrack import Flow, Tuple, make_flows
 from hitables.kernel.craft import Trim, checksum, craft, crc32c
 from hitables.kernel.experiment import Trial, furnish, prepare, send_trials, why_not
 from hitables.kernel.make_sendable import make_sendable
+from hitables.kernel.netlink import Netfilter
 from hitables.kernel.testbed import valid_name
 from hitables.simulate.batch import PacketBatch
 
@@ -95,6 +99,9 @@ def test_no_related_connection_of_gre_is_made() -> None:
     gre, udp = make_sendable(PacketBatch.of(Family.IPV4, related), "FORWARD", names)
     assert [STATES[each.values[Field.STATE]] for each in (gre, udp)] == ["ESTABLISHED+DNAT", "RELATED+DNAT"]
     assert not why_not(gre, "FORWARD", names.values())
+    flow = Flow(Tuple(1, 2, GRE), master=Tuple(3, 4, UDP, 1, 2))
+    with closing(Netfilter()) as netfilter, pytest.raises(LiveError, match="would crash Linux"):
+        make_flows(netfilter, Family.IPV4, [flow])
 
 
 @pytest.mark.needs_kernel
