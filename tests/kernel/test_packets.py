@@ -22,6 +22,7 @@ from support.small_namespace import Namespace
 
 from hitables.errors import LiveError
 from hitables.ir.fields import (
+    DCCP,
     GRE,
     SCTP,
     STATES,
@@ -119,7 +120,9 @@ def test_every_packet_comes_to_every_hook_by_its_interfaces(family: Family, tabl
     names = ("eth0", "eth0.5", "tun0", "lo")
     trials = [
         Trial(packet(family, protocol, chain, iif=iif, oif=oif))
-        for protocol in (TCP, UDP, ECHO[family][0], SCTP, UDPLITE, 33, GRE, 50)
+        for protocol in (TCP, UDP, ECHO[family][0], SCTP, UDPLITE, DCCP, GRE, 50)
+        # Linux 6.1 follows DCCP, whose headers here open no connection; 6.18 does not.
+        if table != "nat" or protocol != DCCP
         for iif in names[:2]
         for oif in names
     ]
