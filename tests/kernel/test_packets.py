@@ -100,6 +100,10 @@ def test_no_related_connection_of_gre_is_made() -> None:
     gre, udp = make_sendable(PacketBatch.of(Family.IPV4, related), "FORWARD", names)
     assert [STATES[each.values[Field.STATE]] for each in (gre, udp)] == ["ESTABLISHED+DNAT", "RELATED+DNAT"]
     assert not why_not(gre, "FORWARD", names.values())
+
+
+@pytest.mark.needs_kernel
+def test_a_connection_of_gre_with_a_master_is_refused() -> None:
     flow = Flow(Tuple(1, 2, GRE), master=Tuple(3, 4, UDP, 1, 2))
     with closing(Netfilter()) as netfilter, pytest.raises(LiveError, match="would crash Linux"):
         make_flows(netfilter, Family.IPV4, [flow])
