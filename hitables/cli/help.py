@@ -9,13 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
 
-from hitables.ir.program import BUILT_IN
-
-# The value of a parameter, as the help names it, that is a file or a folder.
-FILES = ("FILE", "FILE6", "FILE.html", "A", "B", "MAP", "FILTERS", "TRACE", "SEED", "PATH")
-FOLDERS = ("DIR",)
+from .completion import Completed
 
 # Option names wider than this get a line of their own, as click has it.
 NAMES_WIDTH = 26
@@ -23,28 +18,11 @@ NAMES_WIDTH = 26
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-def _completed(parameter: click.Parameter, incomplete: str) -> list[CompletionItem] | None:
-    """What the shell may put for a value that is a file, a folder or a table; None for other values."""
-    shown = parameter.metavar or (parameter.name or "").upper()
-    values = {word.strip("[].") for word in shown.split()}
-    if values.intersection(FILES):
-        return [CompletionItem(incomplete, type="file")]
-    if values.intersection(FOLDERS):
-        return [CompletionItem(incomplete, type="dir")]
-    if "TABLE" in values:
-        return [CompletionItem(table) for table in BUILT_IN if table.startswith(incomplete)]
-    return None
+class Argument(Completed, click.Argument):
+    """An argument of a command."""
 
 
-class Argument(click.Argument):
-    """An argument whose files and tables the shell completes."""
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        completed = _completed(self, incomplete)
-        return super().shell_complete(ctx, incomplete) if completed is None else completed
-
-
-class Option(click.Option):
+class Option(Completed, click.Option):
     """An option with a *section* of the help, and *aliases*: old spellings that work but are not shown."""
 
     def __init__(self, names: Sequence[str], aliases: Sequence[str] = (), **attributes: Any) -> None:
@@ -59,10 +37,6 @@ class Option(click.Option):
             return super().get_help_record(ctx)
         finally:
             self.opts = every
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        completed = _completed(self, incomplete)
-        return super().shell_complete(ctx, incomplete) if completed is None else completed
 
     def handle_parse_result(
         self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]

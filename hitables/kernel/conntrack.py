@@ -90,7 +90,7 @@ def _message(family: Family, flow: Flow) -> bytes:
     # Linux takes the master of each GRE connection for one of PPTP.  Where it is none, Linux 6.1 reads a null
     # pointer when the connection is deleted (nf_ct_gre_keymap_destroy), and crashes.
     if flow.first.protocol == GRE and flow.master is not None:
-        raise LiveError("a connection of GRE that another one expects would crash Linux")
+        raise LiveError("a connection of GRE that another one expects would crash Linux 6.1")
     status = _CONFIRMED | (_SEEN_REPLY | _ASSURED if flow.replied else 0)
     parts = [
         _tuple(family, 1, flow.first),

@@ -203,7 +203,7 @@ def why_not(packet: Packet, chain: str, interfaces: Iterable[str]) -> str:
     if Field.PROTO not in values and not packet.cut_short:
         return "it has no protocol"
     if values.get(Field.PROTO) == GRE and STATES[values.get(Field.STATE, 0)].startswith("RELATED"):
-        return "it is of a RELATED connection of GRE, and Linux crashes when such a connection is deleted"
+        return "it is of a RELATED connection of GRE, and Linux 6.1 crashes when such a connection is deleted"
     return ""
 
 
