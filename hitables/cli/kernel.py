@@ -10,7 +10,15 @@ import click
 from ..errors import HitablesError
 from .help import argument, command, option, section
 from .inputs import family_of, read_packets, read_program
-from .options import backend_option, costs_option, data_options, family_option, is_json, output_option
+from .options import (
+    backend_option,
+    costs_option,
+    data_options,
+    family_option,
+    is_json,
+    leave_option,
+    output_option,
+)
 from .progress import progress_bar
 
 
@@ -72,27 +80,38 @@ def calibrate(output: str, backend: str) -> None:
         show_default=True,
         help="Read the IPv4 or the IPv6 rules.",
     ),
+    leave_option,
 )
 @section(
     "Output",
     option("-c", "--counters", is_flag=True, help="Print the counters of the rules too."),
     output_option("Write the rules to FILE"),
 )
-def save(backend: str, family: str, counters: bool, output: str) -> None:
+def save(backend: str, family: str, leave: tuple[str, ...], counters: bool, output: str) -> None:
     """Print the rules of this kernel as iptables-save does, after checking that the text is what is loaded.
 
     The text of iptables-save is loaded into a scratch network namespace and compared with the kernel, rule by
     rule. Where they differ the exit status is 2, and the message names the chain and the rule. Of a kernel
-    without tables an empty table filter is printed.
+    without tables an empty table filter is printed. A chain that matches --leave may differ: it is then
+    printed without its rules, and named on standard error.
     """
     from ..files import write_text
+    from ..ir.foreign import is_foreign, patterns_of
     from ..kernel.checked_save import KernelReader, also_present
 
-    reader = KernelReader(family_of(family), tool_of(backend, family))
+    patterns, tool = patterns_of(leave), tool_of(backend, family)
+    reader = KernelReader(family_of(family), tool, lambda name: is_foreign(name, patterns))
     warning = also_present(reader.family, reader.backend)
     if warning:
         click.echo(f"hitables: {warning}", err=True)
-    write_text(output, reader.read(counters).text or NO_TABLES.format("ip6" if family == "6" else "ip"))
+    reading = reader.read(counters)
+    for table, chain in reading.left_out:
+        click.echo(
+            f"hitables: table {table}, chain {chain}: matches --leave; its rules are left out, because what "
+            f"{reader.tool}-save prints of them cannot be compared with the kernel",
+            err=True,
+        )
+    write_text(output, reading.text or NO_TABLES.format("ip6" if family == "6" else "ip"))
 
 
 # A text without tables would be none that check, diff and compile take.

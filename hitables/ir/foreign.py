@@ -131,6 +131,11 @@ def is_foreign(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
+def preset_of(name: str) -> str:
+    """The word for --leave that means the chain *name*: the program that is known to have it, or the name."""
+    return next((word for word, patterns in PRESETS.items() if is_foreign(name, patterns)), name)
+
+
 def appended(table: str, chain: Chain, patterns: Sequence[str]) -> str:
     """A foreign chain whose program may append its jump to *chain* of *table*; "" if none is known to.
 

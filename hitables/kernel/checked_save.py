@@ -24,8 +24,9 @@ from typing import Self
 
 from ..errors import LiveError
 from ..ir.fields import Family
+from ..ir.foreign import preset_of
 from ..ir.packet import Backend
-from ..parse.lines import unquote
+from ..parse.lines import of_unknown_revision, unquote
 from ..rule_lines import lines_of, with_ends
 from . import contents_legacy, contents_nft
 from .contents import ChainContents, ChainId, Contents
@@ -38,6 +39,7 @@ from .retries import retries
 
 _CUT_TIMEOUT = re.compile(r"-j CT .*--timeout \S{4}(?!\S)")
 _SHOWN = 10  # differences in a message
+_UNKNOWN_REVISION = "iptables-save does not know this revision"
 _UNLOADABLE = "the output cannot be loaded"
 _WIDTH = 200  # characters of a native rule in a message
 # The errors of a kernel that was built without nf_tables.
@@ -225,6 +227,14 @@ class KernelReader:
                 for number, line in enumerate(lines, 1)
                 if _CUT_TIMEOUT.search(line)
             ]
+        unknown = [
+            _Fault(chain_id, number, f"{_UNKNOWN_REVISION} of {name}", line)
+            for chain_id, (_, lines) in output.chains.items()
+            for number, line in enumerate(lines, 1)
+            if (name := of_unknown_revision(line))
+        ]
+        if not all(self.is_left(fault.chain_id[1]) for fault in unknown):
+            return [*faults, *unknown], []  # the text cannot be loaded
         fresh: dict[ChainId, list[int]] = {}
         for chain_id, (_, lines) in output.chains.items():
             rules = kernel.chains[chain_id].rules if chain_id in kernel.chains else ()
@@ -384,11 +394,17 @@ class KernelReader:
         if len(faults) > _SHOWN:
             message.append(f"  … and {len(faults) - _SHOWN} more")
         chains = [] if failed else sorted({fault.chain_id[1] for fault in faults if fault.chain_id[1]})
-        commands = "of hitables apply and sflgen init"
+        commands = "of hitables save, hitables apply and sflgen init"
         leave = ""
         if chains:
-            leave = f", or leave the chain to the program that manages it (--leave {chains[0]} {commands})"
-        if self.backend is Backend.NFT and not any(fault.why.startswith(_UNLOADABLE) for fault in faults):
+            words = f"--leave {preset_of(chains[0])} {commands}"
+            leave = f", or leave the chain to the program that manages it ({words})"
+        if any(fault.why.startswith(_UNKNOWN_REVISION) for fault in faults):
+            message.append(
+                "Another version of iptables, or a program with one of its own, loaded it. Load it with the "
+                f"iptables of this host{leave}"
+            )
+        elif self.backend is Backend.NFT and not any(fault.why.startswith(_UNLOADABLE) for fault in faults):
             message.append(f"Write it with iptables, or move it into a table of another name{leave}")
         else:
             message.append(f"Write it so that its output can be loaded in its place{leave}")

@@ -8,6 +8,7 @@ of chains, counters.  Lines of one shape have one structure, so the reader analy
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 from ..core.line_shapes import CutLines, cut_lines
 from ..syntax.extensions import TARGETS
@@ -20,6 +21,7 @@ PRINTED_NAME = r'(?:[^\s"]|"(?:[^"\\]|\\.)*")+'
 # A closing quote ends a word, even without a blank behind it; an unclosed quote is a word of its own.
 _WORD = re.compile(rf'[^\s"]*{_QUOTED}|[^\s"]+|"', re.ASCII)
 _SPECIAL = re.compile(r"""[\s"'\\]""")
+UNKNOWN_REVISION = ("[unsupported", "revision]")
 # Behind -j these are no literals.
 _NAMES = "\0".join([*TARGETS, "RETURN", ""]).encode()
 
@@ -39,6 +41,18 @@ class NeedsWords(Exception):
 def split(line: str) -> list[tuple[str, int]]:
     """The line's words as written, each with its column from 0."""
     return [(match.group(), match.start()) for match in _WORD.finditer(line)]
+
+
+def of_unknown_revision(line: str) -> str:
+    """The match or target whose name iptables-save printed before "[unsupported revision]"; "" if none.
+
+    It does so where a program with another version of the extension has loaded the rule.
+    """
+    if UNKNOWN_REVISION[0] not in line:
+        return ""
+    words = [word for word, _ in split(line)]
+    pairs = pairwise(words[1:])
+    return next((name for name, pair in zip(words, pairs, strict=False) if pair == UNKNOWN_REVISION), "")
 
 
 def unquote(word: str) -> str:

@@ -23,7 +23,7 @@ from ..syntax.options import (
     RESERVED,
     SAME_MATCH,
 )
-from .lines import LITERAL, Fault, NeedsWords
+from .lines import LITERAL, UNKNOWN_REVISION, Fault, NeedsWords
 
 BANG = "!"
 
@@ -288,6 +288,14 @@ class _Cutter:
         return ""
 
     def misfit(self, word: str, at: int) -> Fault:
+        if (word, *self.words[at + 1 : at + 2]) == UNKNOWN_REVISION:
+            name = self.words[at - 1]
+            return Fault(
+                f"iptables-save could not print this rule: it does not know this revision of {name}",
+                at,
+                "another version of iptables, or a program with one of its own, loaded the rule; print it "
+                "with that version, or leave the program's chains out: hitables save --leave PATTERN",
+            )
         if not word.startswith("-"):
             said = "this" if word == LITERAL else repr(word)
             return Fault(f"{said} belongs to no option", at, self.stray(word, at))

@@ -29,6 +29,9 @@ from hitables.kernel.retries import retries
 pytestmark = pytest.mark.needs_kernel
 
 
+PRINTED = KernelReader._saved
+
+
 def read(family: Family, backend: Backend, leave: str = "") -> Reading:
     """In the namespace that this runs in."""
     return KernelReader(family, tool(family, backend), lambda name: name == leave).read()
@@ -321,6 +324,32 @@ def test_a_test_of_any_interface_is_read(family: Family, backend: Backend) -> No
                 namespace.call(read, family, backend)
 
 
+def read_of_unknown_revision(backend: Backend, leave: str = "") -> Reading:
+    """What is read where the tool knows another revision of the target DNAT than the rules have."""
+
+    def as_an_older_one(self: KernelReader, counters: bool) -> tuple[str, str]:
+        text, failed = PRINTED(self, counters)
+        return re.sub(r"-j DNAT .*", "-j DNAT [unsupported revision]", text), failed
+
+    KernelReader._saved = as_an_older_one  # type: ignore[method-assign]
+    return read(Family.IPV4, backend, leave)
+
+
+@pytest.mark.parametrize("backend", Backend)
+def test_a_rule_of_an_unknown_revision_is_refused_with_a_preset_that_leaves_it(backend: Backend) -> None:
+    rule = "-A MINIUPNPD -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.0.0.1:80\n"
+    comment = '-A INPUT -m comment --comment "[unsupported revision]" -j ACCEPT\n'
+    text = f"*nat\n:MINIUPNPD -\n{comment}-A MINIUPNPD -j RETURN\n{rule}COMMIT\n"
+    with Namespace() as namespace:
+        load(text, Family.IPV4, backend, namespace)
+        with pytest.raises(Misread) as error:
+            namespace.call(read_of_unknown_revision, backend)
+        left = namespace.call(read_of_unknown_revision, backend, "MINIUPNPD")
+    assert "chain MINIUPNPD, rule 2: " in str(error.value) and "revision of DNAT" in str(error.value)
+    assert "--leave miniupnpd of hitables save" in str(error.value) and "INPUT" not in str(error.value)
+    assert left.left_out == (("nat", "MINIUPNPD"),) and comment in left.text and "-j RETURN" not in left.text
+
+
 @pytest.mark.parametrize("backend", Backend)
 def test_a_rule_that_cannot_be_loaded_again_is_refused_with_the_words_of_the_tool(backend: Backend) -> None:
     mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
@@ -362,9 +391,6 @@ def change_if_allowed(family: Family, backend: Backend, command: str, number: in
     """Add or remove a rule; without effect while another holds the lock of iptables-legacy for a second."""
     rule = ["INPUT", "-s", NET[family].format(number), "-j", "DROP"]
     subprocess.run([tool(family, backend), "-w", "1", command, *rule], capture_output=True, check=False)
-
-
-PRINTED = KernelReader._saved
 
 
 def read_printed_by(

@@ -300,6 +300,8 @@ REFUSED = [
     ("-A INPUT -j OUTPUT", "built-in chain", "OUTPUT"),
     ("-A INPUT -j", "needs 1 value", "-j"),
     ("-A INPUT extra -j DROP", "belongs to no option", "extra"),
+    ("-A INPUT -m set [unsupported revision] -j DROP", "does not know this revision of set", "[unsupported"),
+    ("-A INPUT -p tcp -m tcp -j DNAT [unsupported revision]", "could not print this rule", "[unsupported"),
     ("-A NOCHAIN -j DROP", "not declared", "NOCHAIN"),
     ("-I INPUT 3 -j DROP", "out of range", "3"),
     ("-A INPUT -i averyveryverylongname -j DROP", "longer than 15", "averyveryverylongname"),
