@@ -289,9 +289,9 @@ class _Cutter:
 
     def misfit(self, word: str, at: int) -> Fault:
         if (word, *self.words[at + 1 : at + 2]) == UNKNOWN_REVISION:
-            name = self.words[at - 1]
             return Fault(
-                f"iptables-save could not print this rule: it does not know this revision of {name}",
+                "iptables-save could not print this rule: it does not know this revision of "
+                + self.words[at - 1],
                 at,
                 "another version of iptables, or a program with one of its own, loaded the rule; print it "
                 "with that version, or leave the program's chains out: hitables save --leave PATTERN",
