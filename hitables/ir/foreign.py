@@ -4,9 +4,10 @@ docker, fail2ban or kube-proxy change their own chains at any time.  So a rule s
 without the rules of these chains: each holds one rule of unknown effect instead (`hide`).
 
 Invariant: two programs that are equal with hidden chains stay equal whatever these chains hold, as long as
-their rules are rules of iptables.  In table filter no such rule changes an address, a port or the state of a
-connection, because the kernel accepts those targets in other tables only.  They are taken to share no memory
-with the program: counters of ipsets, lists of `recent`.
+their rules are rules of iptables.  No such rule changes an interface.  In table filter none changes an
+address, a port or the state of a connection, because the kernel accepts those targets in other tables only;
+in table nat, those that do end the packet's path there.  They are taken to share no memory with the program:
+counters of ipsets, lists of `recent`.
 """
 
 from __future__ import annotations
@@ -87,8 +88,9 @@ _APPENDED = (
 
 _BUILT_IN = dict.fromkeys(name for names in BUILT_IN.values() for name in names)
 
-# What no rule of iptables in table filter changes.
-_FIXED_IN_FILTER = frozenset({Metadata.CT, Metadata.ADDRESSES, Metadata.PAYLOAD, Metadata.META})
+# What no rule of iptables changes, and what none in tables filter and nat changes of packets that go on.
+_NEVER_CHANGED = frozenset({Metadata.META})
+_NOT_CHANGED = _NEVER_CHANGED | {Metadata.CT, Metadata.ADDRESSES, Metadata.PAYLOAD}
 
 
 def patterns_of(words: Iterable[str]) -> tuple[str, ...]:
@@ -176,7 +178,7 @@ def recognised(program: Program, patterns: Sequence[str] = ()) -> list[str]:
 
 def unknown_rule(table: str, chain: str) -> Rule:
     """The rule in place of those of *chain*: it may end a packet's path, and write what rules there can."""
-    writes = EVERYTHING - _FIXED_IN_FILTER if table == "filter" else EVERYTHING
+    writes = EVERYTHING - (_NOT_CHANGED if table in ("filter", "nat") else _NEVER_CHANGED)
     name = _rules_of(chain)
     return Rule((), Target(name, Kind.VERDICT, name, ends=Ends.MAYBE, writes=writes))
 
@@ -196,7 +198,7 @@ def is_unknown(target: Target) -> bool:
 
     Extensions that are known drop the packet if they end its path only sometimes (TCPMSS, SYNPROXY).
     """
-    return target.ends is Ends.MAYBE and target.writes >= EVERYTHING - _FIXED_IN_FILTER
+    return target.ends is Ends.MAYBE and target.writes >= EVERYTHING - _NOT_CHANGED
 
 
 def hide_in_table(table: Table, patterns: Sequence[str]) -> Table:

@@ -12,9 +12,13 @@ from hitables.analyse.callgraph import deciding, writes
 from hitables.compiler.options import Options
 from hitables.compiler.pipeline import compile_text
 from hitables.ir.foreign import hide, unknown_rule
-from hitables.ir.rule import Metadata
+from hitables.ir.program import BUILT_IN
+from hitables.ir.rule import Ends, Metadata
 from hitables.parse.iptables import read
-from hitables.verify.question import Equal
+from hitables.syntax.access import UNKNOWN
+from hitables.syntax.extensions import TARGETS
+from hitables.verify.diff import changes
+from hitables.verify.question import Equal, Question
 
 LEFT = "f2b-ban"
 DROPS = f"-A {LEFT} -j DROP\n"
@@ -90,7 +94,35 @@ def test_a_left_chain_never_decides_and_writes_what_its_table_can_write(road: st
     for name in ("raw", "mangle", "nat", "security"):
         (target,) = {unknown_rule(name, LEFT).target}
         assert target is not None
-        assert target.writes == frozenset(Metadata)
+        kept = {Metadata.META}
+        kept |= {Metadata.ADDRESSES, Metadata.PAYLOAD, Metadata.CT} if name == "nat" else set()
+        assert target.writes == frozenset(Metadata) - kept
+
+
+def test_a_left_chain_writes_all_that_a_target_which_ends_no_path_writes_in_its_table() -> None:
+    seen = set()
+    for name, each in TARGETS.items():
+        if each.ends is Ends.SURELY or each.access == UNKNOWN:
+            continue
+        for table in each.scopes[""].tables if "" in each.scopes else ():
+            seen.add(name)
+            assert each.access.writes <= unknown_rule(table, LEFT).target.writes, (name, table)
+        if "" not in each.scopes or not each.scopes[""].tables:
+            for table in BUILT_IN:
+                assert each.access.writes.union(*each.access.writes_with.values()) <= (
+                    unknown_rule(table, LEFT).target.writes
+                ), (name, table)
+    assert {"CT", "TOS", "DNPT"} <= seen
+
+
+def test_diff_takes_no_interface_and_no_port_for_written_by_a_left_chain_of_nat() -> None:
+    text = (
+        "*nat\n:PREROUTING ACCEPT [0:0]\n:left - [0:0]\n-A PREROUTING -j left\n"
+        "-A PREROUTING -i eth0 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.0.0.1\nCOMMIT\n"
+    )
+    one, other = (hide(read(each), ["left"]) for each in (text, text.replace("80", "81")))
+    found = changes(one, other, Question(), tell=lambda stage: None).regions
+    assert found and not any(change.facts for change in found)
 
 
 # The laws can fail: a list that relies on the rules of today is wrong later.
