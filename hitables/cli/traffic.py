@@ -63,7 +63,8 @@ FORMATS = ("auto", "pcap", "pcapng", "erf", "dag-atm", "dag-ethernet", "dag-pos"
     option(
         "--through",
         metavar="CHAIN",
-        help="Send the packets through this built-in chain of --rules; by default the longest.",
+        help="Send the packets through this built-in chain of table filter (of --rules); by default the "
+        "longest.",
     ),
 )
 @section("Picture", option("--picture", metavar="FILE", help="Draw the report as svg; needs matplotlib."))

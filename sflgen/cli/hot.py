@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     option(
         "--through",
         metavar="CHAIN",
-        help="Send these packets through this built-in chain; by default the longest.",
+        help="Send these packets through this built-in chain of table filter; by default the longest.",
     ),
     option(
         "--hot",
