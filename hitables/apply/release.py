@@ -6,6 +6,7 @@ hitables.  A release adds a record that has all tables in force but these.  The 
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -32,7 +33,7 @@ def release(folder: str, tables: Sequence[str], family: Family | None = None) ->
         if not state.confirmed:
             raise HitablesError(f"{folder}: no rule set is confirmed, so none has a table")
         current = store.record(state.confirmed)
-        given_up = _asked_for(current, tables, family)
+        given_up = _asked_for(folder, current, tables, family)
         state, record = _without(store, state, current, given_up)
         state = confirm_record(store, state, record.number, given_up)
         store.log(f"{record.number}: {current.number} without {_listed(given_up)}")
@@ -40,7 +41,9 @@ def release(folder: str, tables: Sequence[str], family: Family | None = None) ->
     return record.number, given_up
 
 
-def _asked_for(current: Record, tables: Sequence[str], family: Family | None) -> list[TablePlace]:
+def _asked_for(
+    folder: str, current: Record, tables: Sequence[str], family: Family | None
+) -> list[TablePlace]:
     tables_in_force = sorted(places(current))
     wanted = [place for place in tables_in_force if place[1] in tables and family in (None, place[0])]
     missing = [table for table in tables if all(place[1] != table for place in wanted)]
@@ -52,8 +55,9 @@ def _asked_for(current: Record, tables: Sequence[str], family: Family | None) ->
         )
     if len(wanted) == len(tables_in_force):
         raise HitablesError(
-            f"rule set {current.number} has no other table; to give up all, call hitables persist --remove, "
-            "and remove the state directory"
+            f"rule set {current.number} has no other table.  To give up all, whatever the kernel holds now: "
+            f"hitables persist --remove --state {shlex.quote(folder)}, and remove the directory {folder}; "
+            "the rules of the kernel stay as they are"
         )
     return wanted
 

@@ -568,9 +568,9 @@ def test_what_is_not_in_force_cannot_be_given_up(firewall: Firewall) -> None:
         in (refused("raw"))
     )
     assert "table nat of IPv6 is not in force" in refused("nat", "--family", 6)
-    assert "rule set 2 has no other table; to give up all, call hitables persist --remove" in (
-        refused("filter", "nat")
-    )
+    told = refused("filter", "nat")
+    assert "rule set 2 has no other table.  To give up all, whatever the kernel holds now: " in told
+    assert f"hitables persist --remove --state {firewall.state}, and remove the directory" in told
     firewall.hitables("apply", other_file(firewall), "--confirm", 600)
     assert "rule set 3 waits for its confirmation" in refused("nat")
     firewall.hitables("rollback")
