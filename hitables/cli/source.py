@@ -83,7 +83,7 @@ _rule_set = section(
         type=click.Choice(["save", "json", "prometheus"]),
         default="save",
         show_default=True,
-        help="Print the source as iptables-save -c does, or JSON, or the text format of Prometheus.",
+        help="Print the source as text for iptables-restore -c, or JSON, or the text format of Prometheus.",
     ),
     output_option("Write the counters to FILE"),
 )

@@ -26,7 +26,7 @@ _POLICY_METRICS = (
 
 
 def as_saved(known: Known) -> str:
-    """The source as `iptables-save -c` prints rules; one that has no copy is printed without counters."""
+    """The source for `iptables-restore -c`, as `write` spells rules; one without a copy has no counters."""
     counts = {
         (each.table, key): each.count for each, key in zip(known.counted(), _keys(known.source), strict=True)
     }
