@@ -7,7 +7,8 @@ places.  The kernel itself zeroes the private part of an extension's data.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..ir.fields import Family
@@ -39,8 +40,35 @@ _UNUSED = {
 }
 
 
+def _any_code_of_type_255(info: bytes) -> bytes:
+    """Of the match icmp (type, two codes): type 255 holds for all packets, whatever the codes."""
+    return b"\xff\0\xff" + info[3:] if info[:1] == b"\xff" else info
+
+
+def _without_bit(at: int, bit: int) -> Callable[[bytes], bytes]:
+    """Take *bit* out of byte *at*: the kernel compares the numbers whether it is set or not."""
+    return lambda info: info[:at] + bytes([info[at] & ~bit]) + info[at + 1 :] if len(info) > at else info
+
+
+def _untracked(info: bytes) -> bytes:
+    """Of the target CT: with the bit of --notrack the kernel does not use the direction of a zone."""
+    flags = int.from_bytes(info[:2], sys.byteorder)
+    return (flags & ~0xC).to_bytes(2, sys.byteorder) + info[2:] if flags & 1 else info
+
+
+# Data that the kernel treats alike, by name and revision: a function that makes them equal.
+_ALIKE: dict[tuple[bytes, int], Callable[[bytes], bytes]] = {
+    (b"icmp", 0): _any_code_of_type_255,
+    (b"frag", 0): _without_bit(12, 0x01),
+    (b"rt", 0): _without_bit(16, 0x02),
+    **dict.fromkeys(((b"CT", revision) for revision in range(3)), _untracked),
+}
+
+
 def used(name: bytes, revision: int, info: bytes, family: Family) -> bytes:
     """The data of an extension, with zeros where the kernel does not use it."""
+    if (name, revision) in _ALIKE:
+        info = _ALIKE[name, revision](info)
     unused = _UNUSED.get((name, revision), ()) if family is Family.IPV4 else ()
     for part in unused:
         if len(info) >= part.stop:

@@ -281,6 +281,11 @@ SAME_MEANING = [
         "--hmark-src-prefix 32",
         "--hmark-src-prefix 24",
     ),
+    ("-p icmp -m icmp --icmp-type {} -j ACCEPT", "255/0", "any", "8/0"),
+    ("-p icmp -m icmp ! --icmp-type {} -j ACCEPT", "255/3", "any", "8/3"),
+    ("-j CT --notrack {}", "--zone-orig 0", "", "--zone-orig 3"),
+    ("-m frag {} -j ACCEPT", "--fragid :", "", "--fragid :5"),
+    ("-m rt --rt-type 0 {} -j ACCEPT", "--rt-segsleft :", "", "--rt-segsleft :5"),
 ]
 
 
@@ -290,13 +295,15 @@ def test_spellings_that_are_printed_alike_count_as_equal_and_others_do_not(
     rule: str, spelling: str, same: str, other: str, backend: Backend
 ) -> None:
     held = []
+    family = Family.IPV6 if rule.startswith(("-m frag", "-m rt")) else Family.IPV4
+    table = "raw" if "-j CT" in rule else "mangle"
     with Namespace() as namespace:
         for words in (spelling, same, other):
-            text = f"*mangle\n-A PREROUTING {rule.format(words)}\nCOMMIT\n"
-            load(text, Family.IPV4, backend, namespace)
-            assert "-A PREROUTING" in namespace.call(read, Family.IPV4, backend).text
+            text = f"*{table}\n-A PREROUTING {rule.format(words)}\nCOMMIT\n"
+            load(text, family, backend, namespace)
+            assert "-A PREROUTING" in namespace.call(read, family, backend).text
             read_contents = (contents_nft if backend is Backend.NFT else contents_legacy).read_contents
-            held.append(namespace.call(read_contents, Family.IPV4).chains["mangle", "PREROUTING"].rules)
+            held.append(namespace.call(read_contents, family).chains[table, "PREROUTING"].rules)
     assert held[0] == held[1] != held[2]
 
 
