@@ -36,7 +36,10 @@ def differences(present: Tables, half: Half, patterns: Sequence[str]) -> Iterato
             if name not in kernel:
                 yield f"table {table}, chain {name} is missing"
             elif kernel[name].differs_from(chain):
-                yield f"table {table}, chain {name}: {_how(kernel[name], chain)}"
+                # Names that trees would get now are no names that anyone has seen.
+                unseen = dict.fromkeys(trees - kernel.keys(), "(tree)")
+                shown = replace(chain, rules=tuple(rule.with_names(unseen) for rule in chain.rules))
+                yield f"table {table}, chain {name}: {_how(kernel[name], shown)}"
         missing = sum(name in trees for name in steps.staged)
         if missing:
             yield f"table {table}: {missing} chains of trees are missing or have other rules"

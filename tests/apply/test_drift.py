@@ -62,5 +62,5 @@ def test_flushed_chains_of_trees_are_counted_and_not_called_new() -> None:
         parse(loaded.format("-A INPUT -j ht1\n-A INPUT -j ht2\n" + trees)), {"filter": ("ht1", "ht2")}
     )
     calls, trees_told = differences(parse(loaded.format("")), half, ())
-    assert calls.startswith("table filter, chain INPUT: rules 1 to 2 are gone")
+    assert calls == "table filter, chain INPUT: rules 1 to 2 are gone: '-j (tree)'"
     assert trees_told == "table filter: 2 chains of trees are missing or have other rules"
