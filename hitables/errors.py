@@ -64,6 +64,10 @@ class ParseError(HitablesError):
         first.unsaid = len(errors) - 1 - len(first.others)
         return first
 
+    def first(self) -> str:
+        """The message of the first mistake alone."""
+        return self._alone()
+
     def __str__(self) -> str:
         lines = [self._alone(), *(error._alone() for error in self.others)]
         if self.unsaid:

@@ -187,35 +187,50 @@ def apply(
 def _files(file: str, file6: str | None, first: Family | None) -> dict[Family, tuple[str, str]]:
     """The files by family: *first* is that of *file*; None: a file states it by its contents."""
     from ..files import check_outputs, read_text
-    from ..ir.fields import Family
-    from ..parse.guess_family import word_of_ipv6
-    from ..reader import read
+    from ..parse.guess_family import doubt, guess_family
 
     check_outputs({}, {"FILE": file, "FILE6": file6})
-    files: dict[Family, tuple[str, str]] = {}
-    for name in (file, file6):
-        if name is None:
+    texts = [(name, read_text(name)) for name in (file, file6) if name is not None]
+    if first is not None:
+        families = [first, _other(first)]
+    elif len(texts) == 2:
+        families = _families_of(texts)
+    else:
+        ((name, text),) = texts
+        families = [guess_family(text, name)]
+        if reason := doubt(text, name):
+            raise HitablesError(
+                f"{name}: is it a rule set of IPv4 or of IPv6? Nothing in it is of one family alone, and "
+                f"{reason}; give --family 4 or --family 6"
+            )
+    return dict(zip(families, texts, strict=False))
+
+
+def _families_of(texts: Sequence[tuple[str, str]]) -> list[Family]:
+    """The families of two files: where they look alike, one that can be read as IPv6 is of IPv6."""
+    from ..parse.guess_family import doubt, guess_family
+    from ..reader import read
+
+    families = [guess_family(text, name) for name, text in texts]
+    if families[0] is not families[1]:
+        return families
+    other = _other(families[0])
+    mistakes: list[str] = []
+    # The second file first, unless the name or the words of the first alone are more like those of IPv6.
+    is_doubtful = [bool(doubt(text, name)) for name, text in texts]
+    for number in (0, 1) if is_doubtful == [True, False] else (1, 0):
+        name, text = texts[number]
+        try:
+            read(text, family=other, name=name)
+        except ParseError as error:
+            mistakes.append(f"{name} has rules that IPv{int(other)} does not have:\n{error.first()}")
             continue
-        text = read_text(name)
-        stated = first if first is None or not files else _other(first)
-        family = read(text, family=stated, name=name).family
-        if family in files:
-            # A rule set without addresses is of either family.
-            family = _other(family)
-            try:
-                read(text, family=family, name=name)
-            except ParseError as error:
-                raise HitablesError(
-                    f"{file} and {file6} are not of two families: {error}\n"
-                    "Apply one IPv4 and one IPv6 rule set together, or each by itself"
-                ) from None
-        files[family] = name, text
-    if first is None and len(files) == 1 and Family.IPV4 in files and word_of_ipv6(text):
-        _tell(
-            f"warning: {file} has no address and no match that only IPv6 has, and is read as IPv4; but it "
-            f"has {word_of_ipv6(text)}: --family 6 reads it as IPv6"
-        )
-    return files
+        families[number] = other
+        return families
+    raise HitablesError(
+        "\n".join([f"both files have rules of IPv{int(families[0])}", *reversed(mistakes)])
+        + "\nApply one rule set of IPv4 and one of IPv6 together, or each by itself"
+    )
 
 
 def _other(family: Family) -> Family:

@@ -32,9 +32,23 @@ def program_of(text: str, file: str, family: str | None) -> Any:
     from ..reader import read
 
     program = read(text, family=family_of(family), name=file)
+    if family is None:
+        warn_of_family(text, file)
     warn_of_unknown(program)
     warn_of_lost(program)
     return program
+
+
+def warn_of_family(text: str, file: str) -> None:
+    """Tell that *text* is read as IPv4, as no --family is given, where it may be meant for IPv6."""
+    from ..parse.guess_family import doubt
+
+    if reason := doubt(text, file):
+        click.echo(
+            f"hitables: warning: {file}: nothing that only one family has; it is read as IPv4, but "
+            f"{reason}: --family 6 reads it as IPv6",
+            err=True,
+        )
 
 
 def read_packets(trace_file: str | None, pcap_file: str | None, family: Family) -> tuple[PacketBatch, str]:

@@ -98,6 +98,7 @@ def save(backend: str, family: str, leave: tuple[str, ...], counters: bool, outp
     from ..files import write_text
     from ..ir.foreign import is_foreign, patterns_of
     from ..kernel.checked_save import KernelReader, also_present
+    from ..parse.guess_family import stating_family
 
     patterns, tool = patterns_of(leave), tool_of(backend, family)
     reader = KernelReader(family_of(family), tool, lambda name: is_foreign(name, patterns))
@@ -111,7 +112,8 @@ def save(backend: str, family: str, leave: tuple[str, ...], counters: bool, outp
             f"{reader.tool}-save prints of them cannot be compared with the kernel",
             err=True,
         )
-    write_text(output, reading.text or NO_TABLES.format("ip6" if family == "6" else "ip"))
+    text = reading.text or NO_TABLES.format("ip6" if family == "6" else "ip")
+    write_text(output, stating_family(text, reader.family))
 
 
 # A text without tables would be none that check, diff and compile take.

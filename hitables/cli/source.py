@@ -101,6 +101,7 @@ def counters(
     The compiled rules are those of the kernel, or FILE, the output of iptables-save -c.
     """
     from ..files import check_outputs, write_text
+    from ..parse.guess_family import stating_family
     from ..report.counters import as_json, as_prometheus, as_saved
 
     check_outputs({"--output": output}, {"FILE": file, "--map": map_file})
@@ -110,7 +111,7 @@ def counters(
     for known in found:
         _tell(known)
     if form == "save":
-        text = as_saved(found[0])
+        text = stating_family(as_saved(found[0]), found[0].source.family)
     elif form == "json":
         documents = [as_json(known) for known in found]
         text = json.dumps(documents[0] if len(documents) == 1 else documents, indent=1) + "\n"
@@ -141,13 +142,14 @@ def source(
     error.
     """
     from ..files import check_outputs, write_text
+    from ..parse.guess_family import stating_family
 
     check_outputs({"--output": output}, {"FILE": file, "--map": map_file})
     found = sources(file, map_file, folder, backend, family)
     if len(found) > 1:
         raise HitablesError("the rules are of two families: name one with --family 4 or 6")
     _tell_notes(found[0])
-    write_text(output, found[0].text)
+    write_text(output, stating_family(found[0].text, found[0].source.family))
 
 
 def sources(

@@ -314,10 +314,12 @@ def print_(folder: str, loaded: bool) -> None:
     """Print the rule list of the state in the format of iptables-save."""
     from hitables.emit.text import write
     from hitables.files import write_text
+    from hitables.parse.guess_family import stating_family
 
     from ..store import Store
 
     state: State
     with Store.open(Path(folder), to_write=False) as store:
         state = store.state
-    write_text("-", write(state.loaded if loaded else state.master))
+    rules = state.loaded if loaded else state.master
+    write_text("-", stating_family(write(rules), rules.family))
