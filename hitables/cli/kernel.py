@@ -97,6 +97,7 @@ def save(backend: str, family: str, leave: tuple[str, ...], counters: bool, outp
     """
     from ..files import write_text
     from ..ir.foreign import is_foreign, patterns_of
+    from ..ir.packet import Backend
     from ..kernel.checked_save import KernelReader, also_present
     from ..parse.guess_family import stating_family
 
@@ -112,6 +113,9 @@ def save(backend: str, family: str, leave: tuple[str, ...], counters: bool, outp
             f"{reader.tool}-save prints of them cannot be compared with the kernel",
             err=True,
         )
+    if warning and not reading.text:
+        other = "legacy" if reader.backend is Backend.NFT else "nft"
+        click.echo(f"hitables: {tool}-save prints no table; --backend {other} reads the others", err=True)
     text = reading.text or NO_TABLES.format("ip6" if family == "6" else "ip")
     write_text(output, stating_family(text, reader.family))
 

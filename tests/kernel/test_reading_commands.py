@@ -173,6 +173,12 @@ def test_save_reads_what_iptables_save_reads_where_no_backend_is_named(tmp_path:
             load(rules(Family.IPV4, 2), Family.IPV4, backend, namespace)
             words = ["env", f"PATH={folder}:{os.environ['PATH']}", programs() / "hitables", "save"]
             assert namespace.call(command, *words).stdout == save(Family.IPV4, backend, namespace)
+            for each in Backend:
+                told = namespace.call(
+                    command, programs() / "hitables", "save", "--backend", each.value
+                ).stderr
+                other = f"-save prints no table; --backend {backend.value} reads the others"
+                assert (other in told) == (each is not backend), told
 
 
 def test_a_tool_that_is_missing_or_fails_is_told(tmp_path: Path) -> None:
