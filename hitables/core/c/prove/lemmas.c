@@ -59,10 +59,29 @@ void lemma_free(struct residual *r, struct lemma *lemma)
         budget_give(r->budget, lemma, lemma->size);
 }
 
+static uint32_t hash_of(const struct residual_item *item)
+{
+    return (item->rule * 0x9e3779b1u ^ item->guarded * 0x85ebca6bu) >> 16 & (LEMMA_STARTS - 1);
+}
+
+/* Note the first items of the lemma at this place of the ring, or take them out again. */
+static void note_starts(struct lemma_cache *cache, uint32_t place, bool note)
+{
+    const struct residual_list *lists[] = {&cache->v[place]->a, &cache->v[place]->b};
+    uint64_t bit = UINT64_C(1) << place;
+    for (int k = 0; k < 2; k++)
+        for (size_t i = 0; i < lists[k]->n && i < FIRST_FEW; i++) {
+            uint64_t *places = &cache->starts[k][hash_of(&lists[k]->v[i])];
+            *places = note ? *places | bit : *places & ~bit;
+        }
+}
+
 void lemma_cache_clear(struct residual *r, struct lemma_cache *cache)
 {
-    for (uint32_t k = 0; k < cache->n; k++)
+    for (uint32_t k = 0; k < cache->n; k++) {
+        note_starts(cache, k, false);
         lemma_free(r, cache->v[k]);
+    }
     cache->n = cache->at = 0;
 }
 
@@ -70,11 +89,14 @@ void lemma_cache_keep(struct residual *r, struct lemma_cache *cache, struct lemm
 {
     if (!lemma)
         return;
-    if (cache->n == LEMMAS_KEPT)
+    if (cache->n == LEMMAS_KEPT) {
+        note_starts(cache, cache->at, false);
         lemma_free(r, cache->v[cache->at]);
-    else
+    } else {
         cache->n++;
+    }
     cache->v[cache->at] = lemma;
+    note_starts(cache, cache->at, true);
     cache->at = (cache->at + 1) % LEMMAS_KEPT;
 }
 
@@ -137,12 +159,28 @@ static bool covers(struct residual *r, const struct lemma *lemma, const struct r
     return lemma_covers_region(r, lemma) && comes_to(r, &lemma->a, a) && comes_to(r, &lemma->b, b);
 }
 
+/* A bit for each place of the ring whose lemma may start as the lists do. */
+static uint64_t candidates(const struct lemma_cache *cache, const struct residual_list *a,
+                           const struct residual_list *b)
+{
+    uint64_t places = cache->n == LEMMAS_KEPT ? UINT64_MAX : (UINT64_C(1) << cache->n) - 1;
+    if (a->n)
+        places &= cache->starts[0][hash_of(a->v)];
+    if (b->n)
+        places &= cache->starts[1][hash_of(b->v)];
+    return places;
+}
+
 bool lemma_cache_has(struct residual *r, const struct lemma_cache *cache, const struct residual_list *a,
                      const struct residual_list *b)
 {
-    uint32_t looked_at = 0;
-    for (uint32_t k = 1; k <= cache->n && looked_at < LOOKED_AT; k++) {
-        const struct lemma *lemma = cache->v[(cache->at + LEMMAS_KEPT - k) % LEMMAS_KEPT];
+    uint64_t places = candidates(cache, a, b);
+    if (cache->at) /* the newest lemma, which is before *at*, has the highest bit */
+        places = places >> cache->at | places << (LEMMAS_KEPT - cache->at);
+    for (uint32_t looked_at = 0; places && looked_at < LOOKED_AT;) {
+        uint32_t place = LEMMAS_KEPT - 1 - (uint32_t)__builtin_clzll(places);
+        places &= ~(UINT64_C(1) << place);
+        const struct lemma *lemma = cache->v[(cache->at + place) % LEMMAS_KEPT];
         if (!may_start(&lemma->a, a) || !may_start(&lemma->b, b))
             continue;
         looked_at++;

@@ -7,12 +7,15 @@
 
 struct lemma;
 
-enum { LEMMAS_KEPT = 64 };
+enum { LEMMAS_KEPT = 64, LEMMA_STARTS = 512 };
 
 /* Zeroed: an empty cache. */
 struct lemma_cache {
     struct lemma *v[LEMMAS_KEPT]; /* a ring; the newest is before *at* */
     uint32_t n, at;
+    /* For the lists a and b, by the hash of an item: a bit for each place of the ring whose lemma has such an
+     * item among its first. */
+    uint64_t starts[2][LEMMA_STARTS];
 };
 
 /* A lemma of the two lists in the current region, yet to be proved.  NULL: too large, or no memory; then
