@@ -207,28 +207,34 @@ def _files(file: str, file6: str | None, first: Family | None) -> dict[Family, t
 
 
 def _families_of(texts: Sequence[tuple[str, str]]) -> list[Family]:
-    """The families of two files: where they look alike, one that can be read as IPv6 is of IPv6."""
-    from ..parse.guess_family import doubt, guess_family
+    """The families of two files: of two that look alike, the one that can be is of the other family."""
+    from ..ir.fields import Family
+    from ..parse.guess_family import doubt, guess_family, has_icmp, stated_family
     from ..reader import read
 
     families = [guess_family(text, name) for name, text in texts]
     if families[0] is not families[1]:
         return families
     other = _other(families[0])
-    mistakes: list[str] = []
-    # The second file first, unless the name or the words of the first alone are more like those of IPv6.
-    is_doubtful = [bool(doubt(text, name)) for name, text in texts]
-    for number in (0, 1) if is_doubtful == [True, False] else (1, 0):
+    reasons: list[str] = []
+    # For IPv6 one of doubtful family is tried first, one with -p icmp last; of equal ones the second first.
+    ranks = [0 if doubt(text, name) else 2 if has_icmp(text) else 1 for name, text in texts]
+    if other is Family.IPV4:
+        ranks.reverse()
+    for number in (0, 1) if ranks[0] < ranks[1] else (1, 0):
         name, text = texts[number]
+        if stated_family(text) is families[0]:
+            reasons.append(f"{name} has the first line of {families[0].tool}-save")
+            continue
         try:
             read(text, family=other, name=name)
         except ParseError as error:
-            mistakes.append(f"{name} has rules that IPv{int(other)} does not have:\n{error.first()}")
+            reasons.append(f"{name} has rules that IPv{int(other)} does not have:\n{error.first()}")
             continue
         families[number] = other
         return families
     raise HitablesError(
-        "\n".join([f"both files have rules of IPv{int(families[0])}", *reversed(mistakes)])
+        "\n".join([f"both files are of IPv{int(families[0])}", *reasons])
         + "\nApply one rule set of IPv4 and one of IPv6 together, or each by itself"
     )
 

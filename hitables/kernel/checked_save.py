@@ -40,6 +40,7 @@ from .retries import retries
 _CUT_TIMEOUT = re.compile(r"-j CT .*--timeout \S{4}(?!\S)")
 _SHOWN = 10  # differences in a message
 _UNKNOWN_REVISION = "iptables-save does not know this revision"
+_WRITES_PAYLOAD = "it changes packets that go on"
 _UNLOADABLE = "the output cannot be loaded"
 _WIDTH = 200  # characters of a native rule in a message
 # The errors of a kernel that was built without nf_tables.
@@ -256,6 +257,13 @@ class KernelReader:
         named = (fault.chain_id for fault in faults if fault.chain_id[1])
         left_out = list(dict.fromkeys(chain_id for chain_id in named if self.is_left(chain_id[1])))
         faults = [fault for fault in faults if fault.chain_id not in left_out]
+        faults += [
+            _Fault(chain_id, number, _WRITES_PAYLOAD)
+            for chain_id in left_out
+            if self.backend is Backend.NFT and chain_id[0] in ("filter", "nat") and chain_id in kernel.chains
+            for number, rule in enumerate(kernel.chains[chain_id].rules, 1)
+            if contents_nft.writes_payload(rule)
+        ]
         if not faults:
             self._equal_heads = {} if left_out else heads
             self._equal_rules = {
@@ -399,7 +407,12 @@ class KernelReader:
         if chains:
             words = f"--leave {preset_of(chains[0])} {commands}"
             leave = f", or leave the chain to the program that manages it ({words})"
-        if any(fault.why.startswith(_UNKNOWN_REVISION) for fault in faults):
+        if any(fault.why == _WRITES_PAYLOAD for fault in faults):
+            message.append(
+                "No rule of iptables does so in tables filter and nat, so no chain can be left that has one: "
+                "move it into a table of another name"
+            )
+        elif any(fault.why.startswith(_UNKNOWN_REVISION) for fault in faults):
             message.append(
                 "Another version of iptables, or a program with one of its own, loaded it. Load it with the "
                 f"iptables of this host{leave}"

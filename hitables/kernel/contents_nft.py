@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -37,6 +38,10 @@ _FAMILIES = {Family.IPV4: socket.AF_INET, Family.IPV6: socket.AF_INET6}
 _INET = 1
 # Of an expression: its length and kind, and those of its first attribute, the name.
 _LEADING = struct.Struct("=HHHH")
+
+# The name of an expression, as an attribute; the heads of its data and of their first attribute follow.
+_PAYLOAD = struct.pack("=HH", 12, 1) + b"payload\0"
+_PAYLOAD_SOURCE = 5
 
 # The expressions that iptables-nft reads, besides some `limit` and `log`; it calls a table with
 # another one incompatible.
@@ -190,6 +195,20 @@ def _canonical(expressions: bytes, userdata: bytes, family: Family) -> bytes:
             parts.append(userdata[at:end])
         at = end
     return b"".join(parts) + b"\0" + b"\0".join(comments)
+
+
+def writes_payload(rule: bytes) -> bool:
+    """Whether a rule, as in `ChainContents`, has a statement of nft that sets bytes of the packet.
+
+    The first attribute of such an expression is the register that has the new bytes.
+    """
+    at = rule.find(_PAYLOAD)
+    while at >= 0:
+        kind = rule[at + len(_PAYLOAD) + 6 : at + len(_PAYLOAD) + 8]
+        if int.from_bytes(kind, sys.byteorder) == _PAYLOAD_SOURCE:
+            return True
+        at = rule.find(_PAYLOAD, at + 1)
+    return False
 
 
 def _interval(name: bytes, one: bytes) -> bytes:

@@ -357,6 +357,24 @@ def test_a_rule_of_an_unknown_revision_is_refused_with_a_preset_that_leaves_it(b
     assert left.left_out == (("nat", "MINIUPNPD"),) and comment in left.text and "-j RETURN" not in left.text
 
 
+def test_no_chain_is_left_whose_rules_change_packets_that_go_on() -> None:
+    """As rules of nft can; trees beside a call of the chain may test what it is taken not to change."""
+    text = (
+        "*filter\n:left - [0:0]\n-A FORWARD -j left\n-A left -m comment --comment payload -j DROP\nCOMMIT\n"
+    )
+    with Namespace() as namespace:
+        load(text, Family.IPV4, Backend.NFT, namespace)
+        namespace.run(["nft", "add rule ip filter left ip daddr 10.0.0.1 tcp dport 80 counter"])
+        assert namespace.call(read, Family.IPV4, Backend.NFT, "left").text
+        for change in ("ip daddr set 10.0.0.2", "tcp dport set 81"):
+            namespace.run(["nft", "flush chain ip filter left"])
+            namespace.run(["nft", f"add rule ip filter left tcp dport 80 {change}"])
+            with pytest.raises(
+                Misread, match=f"chain left, rule 1: .*{change} .it changes packets that go on"
+            ):
+                namespace.call(read, Family.IPV4, Backend.NFT, "left")
+
+
 @pytest.mark.parametrize("backend", Backend)
 def test_a_rule_that_cannot_be_loaded_again_is_refused_with_the_words_of_the_tool(backend: Backend) -> None:
     mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
