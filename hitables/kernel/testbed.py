@@ -139,6 +139,7 @@ class Testbed:
         kind = b"\x08\x00" if self.family is Family.IPV4 else b"\x86\xdd"
         write, ends, index = os.write, self._ends, self.index
         hardware = {name: has_hardware(name) for name in self.names}
+        bound = {name: name.encode() + b"\0" for name in self.names}
         for strict in (False, True):
             set_sysctl("netfilter.nf_conntrack_tcp_loose", "0" if strict else "1")
             for send in sends:
@@ -146,6 +147,10 @@ class Testbed:
                     continue
                 if not send.iif:
                     sender = self._sockets.get(send.owner) or self._sender(send.owner)
+                    # The kernel routes a packet again that a rule marks, by the addresses that the rules see.
+                    # From a source that is not its own it has no route to multicast and broadcast addresses
+                    # of IPv4, unless the socket is bound to an interface.
+                    sender.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, bound[send.oif])
                     # For a packet that the rules drop, the call fails as "not permitted".
                     with contextlib.suppress(PermissionError):
                         sender.sendto(send.data, (self._own[index[send.oif]], 0))
@@ -166,8 +171,9 @@ class Testbed:
             twin = _text(self.family, local_address(self.family, at) + 1)
             for one in (address, twin):
                 yield f"addr add {one}/{24 if v4 else 64} dev {name}{'' if v4 else ' nodad'}\n"
-        # A packet that a rule rewrites or marks is routed again, and needs a route.
-        yield f"route add default dev {self.names[0]}\n"
+        # A packet that a rule rewrites or marks is routed again, and needs a route out of its own interface.
+        for at, name in enumerate(self.names):
+            yield f"route add default dev {name} metric {at + 1}\n"
 
     def _wait_until_local(self) -> None:
         """Return when the kernel delivers packets to our addresses; it gets there after the addresses."""

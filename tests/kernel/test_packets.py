@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from contextlib import closing
+from dataclasses import replace
+from ipaddress import ip_address
 
 import pytest
 from support.kernel_packets import (
@@ -39,6 +41,7 @@ from hitables.kernel import load, save
 from hitables.kernel.conntrack import Flow, Tuple, make_flows
 from hitables.kernel.craft import Trim, checksum, craft, crc32c
 from hitables.kernel.experiment import Trial, furnish, prepare, send_trials, why_not
+from hitables.kernel.load_save import clear
 from hitables.kernel.make_sendable import make_sendable
 from hitables.kernel.netlink import Netfilter
 from hitables.kernel.testbed import valid_name
@@ -145,6 +148,33 @@ def test_every_packet_comes_to_every_hook_by_its_interfaces(family: Family, tabl
         share = 2 if "-i" in rule else 4
         sent = 2 * len(trials) // share
         assert counts[rule] == (sent if "-o" in rule or rule.split()[-1] in names[:2] else 0), rule
+
+
+@pytest.mark.needs_kernel
+@pytest.mark.parametrize(
+    ("family", "targets"),
+    [
+        (Family.IPV4, ("224.0.0.1", "255.255.255.255", "127.0.0.1", "0.0.0.0", "240.0.0.1", "198.19.0.1")),
+        (Family.IPV6, ("ff02::1", "fe80::1", "::1", "::", "2001:db8::1", "fd19::1")),
+    ],
+)
+def test_a_packet_that_a_rule_marks_passes_to_any_address(family: Family, targets: tuple[str, ...]) -> None:
+    """The kernel routes it again, by the addresses that the rules see."""
+    names = ("eth0", "eth1", "tun0")
+    trials = []
+    for target in targets:
+        for source in targets:
+            sent = [packet(family, UDP, "OUTPUT", oif=name) for name in names]
+            ends = {Field.SRC: int(ip_address(source)), Field.DST: int(ip_address(target))}
+            trials += [Trial(replace(each, values={**each.values, **ends})) for each in sent]
+    with Namespace() as namespace:
+        furnish(namespace, family, names)
+        prepare(namespace, "mangle", "OUTPUT", trials, False)
+        for backend in Backend:
+            load("*mangle\n-A OUTPUT -j MARK --set-mark 7\nCOMMIT\n", family, backend, namespace)
+            results = send_trials(namespace)
+            clear(family, backend, namespace)
+            assert all(result.arrived and result.passed for result in results)
 
 
 @pytest.mark.needs_kernel
