@@ -23,7 +23,7 @@ from ..ir.tracked_walk import untracks
 from ..simulate.batch import NOT_GIVEN, PacketBatch
 from ..simulate.interpreter import OPEN_FACT, Interpreter
 from .experiment import PacketResult
-from .stateful_truth import answer
+from .stateful_truth import answer, asked
 
 Bools = npt.NDArray[np.bool_]
 Counts = npt.NDArray[np.int64]
@@ -160,8 +160,9 @@ def answer_sets(
     unreadable packets do so.
     """
     matches = {match.key: match for rule in _rules(table) for match in rule.matches}
-    chancy = {key: match for key, match in matches.items() if match.role in (Role.NAMED, Role.ONCE)}
-    outcomes = {key: answer(match, batch, chancy.values()) for key, match in chancy.items()}
+    others = asked(table)
+    chancy = {match.key: match for match in others}
+    outcomes = {key: answer(match, batch, others) for key, match in chancy.items()}
     written = frozenset[Metadata]().union(*(rule.writes for rule in _rules(table)))
     rewritten = [
         key for key, match in matches.items() if match.role is Role.CONSTANT and match.reads & written

@@ -34,7 +34,7 @@ from ..ir.headers import is_malformed
 from ..ir.packet import Backend, Outcome, Packet
 from ..ir.packet_text import show_packet
 from ..ir.program import BUILT_IN, Program, Table
-from ..ir.rule import Ends, Match, Role
+from ..ir.rule import Ends, Match
 from ..ir.semantics import Walk
 from ..simulate.batch import NOT_GIVEN, PacketBatch
 from ..verify.question import KERNEL_POLICY, Difference, differs
@@ -54,7 +54,7 @@ from .make_sendable import interfaces_of, make_sendable, misread, open_connectio
 from .match_truth import Traits, address_text, arrange, options, truth
 from .namespace import Namespace
 from .outcomes import Execution, FixedAnswers, executions
-from .stateful_truth import answer
+from .stateful_truth import answer, asked
 from .testbed import local_address, valid_name
 
 T = TypeVar("T")
@@ -372,10 +372,11 @@ class _Case:
         traits = copy.copy(self.traits)
         traits.batch = PacketBatch.of(packet.family, [packet])
         facts = {key: truth(traits, match) for key, match in predicates_of(table).items()}
-        chancy = [match for match in self.matches.values() if match.role in (Role.NAMED, Role.ONCE)]
+        sent = 1 + self._rounds_before()
+        others = {match: sent * times for match, times in asked(table).items()}
         outcomes = {
-            match.key: answer(match, traits.batch, chancy)
-            for match in chancy
+            match.key: answer(match, traits.batch, others)
+            for match in others
             if not (match.name == "recent" and self._remembered(match))
         }
         numbers = {name: int(getattr(traits, each)[0]) for name, each in _ARRANGED.items() if name in _SURE}

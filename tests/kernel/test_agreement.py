@@ -265,6 +265,7 @@ def dotted(address: int) -> str:
         "-m recent --set --name a --rsource", "-m recent --rcheck --name b --rsource",
         "-m hashlimit --hashlimit-upto 1/hour --hashlimit-burst 5 --hashlimit-mode srcip --hashlimit-name c",
         "-m hashlimit --hashlimit-above 1/hour --hashlimit-burst 2 --hashlimit-mode dstip --hashlimit-name d",
+        "-m hashlimit ! --hashlimit-upto 1/hour --hashlimit-burst 2 --hashlimit-mode dstip --hashlimit-name e",
         "-m quota --quota 0", "-m quota --quota 18446744073709551615",
     ],
 )  # fmt: skip
@@ -274,7 +275,7 @@ def test_what_follows_from_the_packets_alone_holds_in_the_kernel(rule: str) -> N
     batch = drawn(plain, "filter", chain, 300)
     batch = make_sendable(batch, chain, dict.fromkeys(interfaces_of([batch]), "eth0"), fragments=False)
     program, match = one_match(family, chain, rule)
-    truths = answer(match, batch, [match])
+    truths = answer(match, batch, {match: 1})
     assert (truths != NOT_GIVEN).any()
     with Namespace() as namespace:
         furnish(namespace, family, names)
@@ -330,6 +331,34 @@ def test_a_faulty_compiler_is_found_out(fault: str, tmp_path: Path, monkeypatch:
     path.write_text(FILTER)
     failures = "\n".join(corpus.try_set(path, 600).failures)
     assert "changed their verdict in the kernel" in failures
+
+
+SHARED = "-m hashlimit --hashlimit-name one --hashlimit-upto 1/hour --hashlimit-mode"
+
+
+@pytest.mark.needs_kernel
+@pytest.mark.parametrize(
+    "rules",
+    [
+        # The second rule has the settings of the first.
+        [f"FORWARD {SHARED} dstip --hashlimit-burst 2", f"FORWARD {SHARED} srcip --hashlimit-burst 200"],
+        # A rule that a packet reads twice charges it twice.
+        [
+            "FORWARD -p tcp -j twice", "FORWARD -j twice", "FORWARD",
+            f"twice {SHARED} srcip --hashlimit-srcmask 6 --hashlimit-burst 6 -j RETURN", "twice -j DROP",
+        ],
+    ],
+    ids=["other settings", "a chain entered twice"],
+)  # fmt: skip
+def test_rules_that_share_a_hashlimit_are_predicted_together(
+    rules: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agreement, "LEAST", 200)
+    path = tmp_path / "shared.rules"
+    spread = "-A FORWARD -s 10.0.0.0/8 -d 10.0.0.0/8 -j LOG\n"
+    written = "".join(f"-A {rule}{'' if '-j' in rule else ' -j ACCEPT'}\n" for rule in rules)
+    path.write_text(f"*filter\n:FORWARD DROP [0:0]\n:twice - [0:0]\n{spread}{written}COMMIT\n")
+    assert not corpus.try_set(path, 20).failures
 
 
 @pytest.mark.needs_kernel

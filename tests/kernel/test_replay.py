@@ -25,6 +25,10 @@ HEAD = {
     "raw": "*raw\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n",
 }
 
+ONE_AN_HOUR = (
+    "-m hashlimit --hashlimit-upto 1/hour --hashlimit-burst 1 --hashlimit-mode srcip --hashlimit-name one"
+)
+
 # table, rules before, rules after; which differ in one thing each
 PAIRS = {
     "a port": (
@@ -69,6 +73,15 @@ PAIRS = {
     "a limit that is spent": (
         "filter", "-A INPUT -m limit --limit 1/hour --limit-burst 3 -j ACCEPT\n-A INPUT -j DROP",
         "-A INPUT -m limit --limit 1/hour --limit-burst 3 -j ACCEPT",
+    ),
+    "a hashlimit that a packet asks twice": (
+        "filter", f"-A INPUT {ONE_AN_HOUR} -j LOG\n-A INPUT {ONE_AN_HOUR} -j ACCEPT\n-A INPUT -j DROP",
+        f":user - [0:0]\n-A INPUT {ONE_AN_HOUR} -j user\n-A INPUT -j DROP\n-A user -j LOG\n-A user -j ACCEPT",
+    ),
+    "a hashlimit in front of a limit that is spent": (
+        "filter",
+        f"-A INPUT {ONE_AN_HOUR} -j LOG\n-A INPUT -m limit --limit 1/hour --limit-burst 3 -j ACCEPT\n-A INPUT -j DROP",
+        f"-A INPUT {ONE_AN_HOUR} -j LOG\n-A INPUT -m limit --limit 1/hour --limit-burst 3 -j ACCEPT",
     ),
     "a throw of dice": (
         "filter", "-A INPUT -m statistic --mode random --probability 0.5 -j DROP",
