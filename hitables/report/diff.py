@@ -22,7 +22,7 @@ from ..nouns import counted
 from ..verify.diff import BROKEN, FRAGMENTS, WHOLE, Change, Changes, RegionOutcome
 from ..verify.question import KERNEL_POLICY, Undecided
 from .finding import Case, Finding, Report, SourceLine
-from .region_text import describe
+from .region_text import conditions, describe, describe_conditions
 
 AT_END = ("returns", KERNEL_POLICY)  # the verdicts of the ends of chains that are no policies
 _KINDS = {WHOLE: "", FRAGMENTS: "later fragments, ", BROKEN: "packets with broken headers, "}
@@ -175,12 +175,9 @@ def _by_chain(groups: list[ChangeGroup]) -> list[ChangeGroup]:
 
 def what(change: Change, family: Family) -> str:
     """The packets of *change* in words."""
-    words = _KINDS[change.packets] + describe(change.box, family)
-    for key, holds in change.facts:
-        words += f', where "{key}" {"holds" if holds else "does not hold"}'
-    for key, matches in dict.fromkeys(change.asked):  # both rule sets may ask, each a rule of its own
-        words += f', when "{key}" {"matches" if matches else "does not match"}'
-    return words
+    asked = dict.fromkeys(change.asked)  # both rule sets may ask, each a rule of its own
+    words = describe_conditions(conditions(change.facts, asked))
+    return _KINDS[change.packets] + describe(change.box, family) + words
 
 
 def _treatment(group: ChangeGroup) -> str:

@@ -5,8 +5,8 @@ The regions that one rule decides form a group; the groups of packets that pass 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import takewhile
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .. import __version__
@@ -18,7 +18,7 @@ from ..ir.program import Program
 from ..sources.known import Known
 from ..verify.question import KERNEL_POLICY
 from ..verify.reach import Reached, ReachedBox
-from .region_text import describe
+from .region_text import Condition, conditions, describe, describe_conditions
 
 REGIONS = 3  # of one rule that the text describes
 
@@ -38,9 +38,16 @@ def show(reached: Reached, program: Program, box: Box, limit: int, known: Known 
         first = group[0]
         if place != (first.table, first.entered):
             place = first.table, first.entered
-            lines.append(f"table {first.table}, chain {first.entered}{_listed(shared[place])}:")
-        lines.append(f"  {first.verdict} {_decider(first, program, known)}")
-        lines += [f"    {_words(each, box, program.family, shared[place])}" for each in group[:REGIONS]]
+            lines.append(f"table {first.table}, chain {first.entered}{describe_conditions(shared[place])}:")
+        own = [_without(_conditions(each), shared[place]) for each in group]
+        of_all = _common(own) if len(own) > 1 else []
+        colon = ":" if of_all else ""
+        lines.append(
+            f"  {first.verdict} {_decider(first, program, known)}{describe_conditions(of_all)}{colon}"
+        )
+        lines += [
+            f"    {_words(each, box, program.family, [*shared[place], *of_all])}" for each in group[:REGIONS]
+        ]
         if len(group) > REGIONS:
             lines.append(f"    … and {len(group) - REGIONS} smaller regions")
     if not any(outcome.passes for outcome in reached.outcomes):
@@ -83,39 +90,38 @@ def _rule(outcome: ReachedBox, program: Program) -> str:
     return rule_text(rule._replace(counters=None), outcome.chain)
 
 
-def _conditions(outcome: ReachedBox) -> list[str]:
-    """Facts and answers in words, in their order."""
-    return [
-        *(f'where "{key}" {"holds" if holds else "does not hold"}' for key, holds in outcome.facts),
-        *(f'when "{key}" {"matches" if matches else "does not match"}' for key, matches in outcome.asked),
-    ]
+def _conditions(outcome: ReachedBox) -> list[Condition]:
+    return conditions(outcome.facts, outcome.asked)
 
 
-def _listed(conditions: Iterable[str]) -> str:
-    return "".join(f", {each}" for each in conditions)
-
-
-def _shared_conditions(reached: Reached) -> dict[tuple[str, str], list[str]]:
-    """By table and chain the conditions at the start of all its outcomes, if it has several."""
-    by_place: dict[tuple[str, str], list[list[str]]] = {}
+def _shared_conditions(reached: Reached) -> dict[tuple[str, str], list[Condition]]:
+    """By table and chain the conditions of all its outcomes, if it has several."""
+    by_place: dict[tuple[str, str], list[list[Condition]]] = {}
     for each in reached.outcomes:
         by_place.setdefault((each.table, each.entered), []).append(_conditions(each))
-    return {place: _common_start(lists) if len(lists) > 1 else [] for place, lists in by_place.items()}
+    return {place: _common(lists) if len(lists) > 1 else [] for place, lists in by_place.items()}
 
 
-def _common_start(lists: Sequence[Sequence[str]]) -> list[str]:
-    columns = takewhile(lambda column: len(set(column)) == 1, zip(*lists, strict=False))
-    return [column[0] for column in columns]
+def _common(lists: Sequence[Sequence[Condition]]) -> list[Condition]:
+    """The conditions that all *lists* have, each as often as all have it."""
+    counts = Counter(lists[0])
+    for each in lists[1:]:
+        counts &= Counter(each)
+    return list(counts.elements())
 
 
-def _words(outcome: ReachedBox, box: Box, family: Family, shared: Sequence[str] = ()) -> str:
-    """The packets of *outcome* in words that do not repeat the question, nor the *shared* conditions."""
+def _without(given: Sequence[Condition], said: Sequence[Condition]) -> list[Condition]:
+    return list((Counter(given) - Counter(said)).elements())
+
+
+def _words(outcome: ReachedBox, box: Box, family: Family, said: Sequence[Condition] = ()) -> str:
+    """The packets of *outcome* in words that do not repeat the question, nor the conditions *said* before."""
     own = {field: values for field, values in outcome.box.items() if box.get(field) != values}
     words = describe(own, family)
     if Field.PROTO not in own:
         words = words.removeprefix("any protocol").strip()
-    conditions = _conditions(outcome)[len(shared) :]
-    words = (words or ("all" if conditions else "all of them")) + _listed(conditions)
+    rest = _without(_conditions(outcome), said)
+    words = (words or ("all" if rest else "all of them")) + describe_conditions(rest)
     if set(outcome.backends) != set(Backend):
         words += f" ({outcome.backends[0].value} only)"
     return words

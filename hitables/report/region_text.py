@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import ipaddress
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 
 from ..ir.fields import INTERFACES, STATES, TCP, Family, Field, Fragment, interface_name, top
@@ -17,6 +17,8 @@ _FRAGMENTS = (
     (Fragment.FIRST, "first fragments"),
     (Fragment.LATER, "later fragments"),
 )
+# By word before a condition: what it does where it is true, and where it is not.
+_VERBS = {"where": ("holds", "does not hold"), "when": ("matches", "does not match")}
 _NAMES = {number: name for name, number in reversed(PROTOCOLS.items())}
 
 
@@ -45,6 +47,31 @@ def describe(box: Mapping[Field, Values], family: Family) -> str:
     if Field.STATE in box:
         words.append(f"state {_states(box[Field.STATE])}")
     return " ".join(words)
+
+
+Condition = tuple[
+    str, str, bool
+]  # "where" for a fact, "when" for an answer of a memory; its key; if it is true
+
+
+def conditions(facts: Iterable[tuple[str, bool]], asked: Iterable[tuple[str, bool]]) -> list[Condition]:
+    """The conditions under which a box is treated so."""
+    return [*(("where", *each) for each in facts), *(("when", *each) for each in asked)]
+
+
+def describe_conditions(given: Iterable[Condition]) -> str:
+    """Conditions in words, each after a comma; those of a kind that are not true as one."""
+    together: dict[tuple[str, str | None], list[str]] = {}
+    for word, key, is_true in given:
+        together.setdefault((word, key if is_true else None), []).append(f'"{key}"')
+    words = ""
+    for (word, true_key), keys in together.items():
+        yes, no = _VERBS[word]
+        if true_key is None and len(keys) > 1:
+            words += f", {word} none of {', '.join(keys)} {yes}"
+        else:
+            words += "".join(f", {word} {each} {no if true_key is None else yes}" for each in keys)
+    return words
 
 
 def _macs(values: Values, family: Family) -> str:

@@ -258,6 +258,30 @@ def test_conditions_that_all_regions_of_a_chain_share_are_printed_once(tmp_path:
     assert "chain INPUT:" in every and every.count("matches") == 1 and every.count("does not match") == 3
 
 
+def test_conditions_that_all_regions_of_a_rule_share_are_printed_with_it(tmp_path: Path) -> None:
+    matches = ("rt --rt-type 0", "frag --fragid 7", "hbh --hbh-opts 5:2")
+    drops = "".join(f"-A INPUT -m {each} -j DROP\n" for each in matches)
+    accepts = "-A INPUT -s 2001:db8::/32 -p tcp -j ACCEPT\n-A INPUT -p udp -m hl --hl-eq 255 -j ACCEPT\n"
+    rules = f"*filter\n:INPUT DROP\n{drops}{accepts}-A INPUT ! -p tcp -m eui64 -j ACCEPT\nCOMMIT\n"
+    (tmp_path / "rules").write_text(rules)
+    question = ("reach", tmp_path / "rules", "--family", "6", "--chain", "INPUT", "--proto", "tcp,udp,sctp")
+    title, *lines = run(*question).stdout.splitlines()[1:]
+    asked = ", ".join(f'"{each}"' for each in matches)
+    assert title == f"table filter, chain INPUT, when none of {asked} matches:"
+    assert [line.replace(str(tmp_path), "") for line in lines] == [
+        "  ACCEPT by /rules:7: -A INPUT -p udp -m hl --hl-eq 255 -j ACCEPT",
+        '    udp, where "hl --hl-eq 255" holds',
+        '  ACCEPT by /rules:8: -A INPUT ! -p tcp -m eui64 -j ACCEPT, when "eui64" matches:',
+        '    udp, where "hl --hl-eq 255" does not hold',
+        "    sctp",
+        "  ACCEPT by /rules:6: -A INPUT -s 2001:db8::/32 -p tcp -j ACCEPT",
+        "    tcp from 2001:db8::/32",
+    ]
+    every = json.loads(run(*question, "--format", "json").stdout)["regions"]
+    assert {len(each["asked"]) for each in every} == {3, 4}
+    assert all(f"when none of {asked} matches" in each["words"] for each in every)
+
+
 def test_a_match_with_memory_that_decides_nothing_is_left_out() -> None:
     rules = "-A INPUT -m limit --limit 1/min -j LOG\n-A INPUT -m recent --name a --rcheck -j ACCEPT\n"
     program = hitables.read(f"*filter\n:INPUT DROP\n{rules}COMMIT\n")
