@@ -29,7 +29,7 @@ from .both_backends import left_by_change
 from .confirm import bring_back
 from .drift import cut_off_jumps, differences, moved_jumps
 from .hooks import others
-from .in_force import InForce, in_force, number_in_force
+from .in_force import InForce, in_force, number_in_force, own_places
 from .kernel import Kernel
 from .others import merge
 from .prepare import Found, find
@@ -102,13 +102,15 @@ class Seen:
     others: tuple[str, ...]
 
 
-def look(store: StateDirectory, tell: Callable[[str], None] = lambda stage: None) -> Seen:
-    """Read the state directory and the kernel.
+def look(
+    store: StateDirectory, tell: Callable[[str], None] = lambda stage: None, family: Family | None = None
+) -> Seen:
+    """Read the state directory and the kernel; *family* alone, if it is given.
 
     HitablesError if nothing of this state directory is in force, or if the kernel cannot be read.
     """
     state = store.state()
-    force = in_force(store, number_in_force(store, state))
+    force = _of_family(in_force(store, number_in_force(store, state)), family)
     found: dict[Family, Found] = {}
     for part in force.parts:
         for family in part.halves:
@@ -233,8 +235,18 @@ def _with_tables(program: Program, other: Program) -> Program:
     return replace(program, tables=tuple(table for table in program if table.name in names))
 
 
-def repair(store: StateDirectory) -> tuple[int, list[str]]:
-    """Load the confirmed rules again; their number, and notes for the user."""
+def _of_family(force: InForce, family: Family | None) -> InForce:
+    """What *force* has of *family*, all if it is None; HitablesError if that is nothing."""
+    if family is None:
+        return force
+    tables = [place for part in force.parts for place in own_places(part) if place[0] is family]
+    if not tables:
+        raise HitablesError(f"no rules of IPv{int(family)} are in force with rule set {force.record.number}")
+    return force.only(tables)
+
+
+def repair(store: StateDirectory, family: Family | None = None) -> tuple[int, list[str]]:
+    """Load the confirmed rules again, or those of *family*; their number, and notes for the user."""
     state = store.state()
     if state.waiting is not None:
         raise HitablesError(
@@ -244,8 +256,9 @@ def repair(store: StateDirectory) -> tuple[int, list[str]]:
     if not state.confirmed:
         raise HitablesError(f"{store.folder}: no rule set is confirmed")
     force = in_force(store, state.confirmed)
-    notes = bring_back(store, force, force, everything=True)
-    store.log(f"{state.confirmed}: loaded again by status --repair")
+    notes = bring_back(store, _of_family(force, family), force, everything=True)
+    alone = f" --family {int(family)}" if family is not None else ""
+    store.log(f"{state.confirmed}: loaded again by status --repair{alone}")
     return state.confirmed, notes
 
 

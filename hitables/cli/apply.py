@@ -439,11 +439,17 @@ def history(folder: str, form: str, as_json: bool) -> None:
         ("Load the confirmed rules again", "hitables status --repair"),
     ),
 )
-@section("State", state_option)
+@section(
+    "State",
+    option("--family", type=click.Choice(("4", "6")), help="Only rules of this family; by default of both."),
+    state_option,
+)
 @section("Limits", timeout_option("Give up the proof after this long."))
 @option("--repair", is_flag=True, help="Load the confirmed rules again if the kernel does not hold them.")
 @data_options
-def status(folder: str, repair: bool, timeout: float | None, form: str, as_json: bool) -> None:
+def status(
+    family: str | None, folder: str, repair: bool, timeout: float | None, form: str, as_json: bool
+) -> None:
     """Compare the kernel with the rules that were applied, and list who else filters packets.
 
     Where rules differ, a proof decides whether any packet is treated otherwise. Exit status 0: the kernel
@@ -457,14 +463,14 @@ def status(folder: str, repair: bool, timeout: float | None, form: str, as_json:
     data = is_json(form, as_json)
     with progress_bar() as progress:
         with StateDirectory.open(folder) as store:
-            seen = check.look(store, progress)
+            seen = check.look(store, progress, family_of(family))
         result = check.compare(seen, timeout, progress)
     if not data:
         _show_status(result)
     repaired = 0
     if repair and any(each.differing for each in result.compared):
         with StateDirectory.open(folder) as store:
-            repaired, notes = check.repair(store)
+            repaired, notes = check.repair(store, family_of(family))
         for note in notes:
             _tell(note)
     if data:
@@ -475,7 +481,8 @@ def status(folder: str, repair: bool, timeout: float | None, form: str, as_json:
         click.echo(FORMATS["json"]([report]), nl=False)
     if repaired:
         if not data:
-            click.echo(f"rule set {repaired} is loaded again")
+            which = f"IPv{family} of rule set" if family else "rule set"
+            click.echo(f"{which} {repaired} is loaded again")
         return
     if result.level is check.Level.DRIFT:
         raise Differ

@@ -118,6 +118,19 @@ def test_status_compares_what_earlier_applies_have_loaded(firewall: Firewall) ->
     firewall.hitables("status")
 
 
+def test_one_family_is_compared_and_repaired_by_itself(firewall: Firewall) -> None:
+    six(firewall, "-F")
+    firewall.iptables("-t", "nat", "-F")
+    assert "IPv6" not in firewall.hitables("status", "--family", "4", status=1).stdout
+    shown = firewall.hitables("status", "--repair", "--family", "6").stdout
+    assert "IPv4" not in shown and "IPv6 of rule set 2 is loaded again\n" in shown
+    assert "2001:db8::/32" in firewall.save(Family.IPV6) and "-p icmp" not in firewall.save()
+    firewall.hitables("status", "--family", "6")
+    firewall.hitables("release", "filter", "--family", "6")
+    refused = firewall.hitables("status", "--repair", "--family", "6", status=2).stderr
+    assert refused == "hitables: no rules of IPv6 are in force with rule set 3\n"
+
+
 def test_the_source_of_all_that_is_in_force_is_known(firewall: Firewall) -> None:
     firewall.apply(other_file(firewall))
     assert firewall.hitables("source", "--family", 6).stdout == SIX
