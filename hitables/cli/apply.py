@@ -19,7 +19,7 @@ from .help import argument, command, option, section
 from .inputs import family_of
 from .options import backend_option, data_options, is_json, leave_option, state_option, timeout_option
 from .progress import progress_bar
-from .terminal import Differ
+from .terminal import Differ, Printer
 from .values import Number, WholeNumber
 
 if TYPE_CHECKING:
@@ -397,6 +397,7 @@ def release(tables: tuple[str, ...], family: str | None, folder: str) -> None:
 
 
 @command(
+    cls=Printer,
     short_help="List the rule sets that were loaded.",
     examples=(
         ("List the rule sets", "hitables history"),
@@ -433,6 +434,7 @@ def history(folder: str, form: str, as_json: bool) -> None:
 
 
 @command(
+    cls=Printer,
     short_help="Say whether the kernel holds the confirmed rules.",
     examples=(
         ("Check the firewall from cron", "hitables status"),

@@ -24,7 +24,7 @@ from .options import (
 )
 from .progress import progress_bar
 from .source import known_source, source_options
-from .terminal import Differ
+from .terminal import Differ, Printer
 
 _backend = backend_option("Read the rules as this iptables does; any: as legacy and as nft, each must hold.")
 
@@ -110,6 +110,7 @@ def _give(reports: Sequence[Any], texts: dict[str, str], form: str, output: str)
 
 
 @command(
+    cls=Printer,
     short_help="Prove that rule sets are equal, or show a packet that differs.",
     examples=(
         (
@@ -238,6 +239,7 @@ def _replays(checked: Any, progress: Callable[[str], None]) -> dict[int, Any]:
 
 
 @command(
+    cls=Printer,
     short_help="List all packets that two rule sets treat differently.",
     examples=(
         ("Show what a change of rules changes", "hitables diff before.rules after.rules"),
@@ -285,6 +287,7 @@ def diff(
 
 
 @command(
+    cls=Printer,
     short_help="List useless rules and unreachable chains.",
     examples=(
         ("List the useless rules of this host", "hitables save | hitables lint"),

@@ -15,9 +15,11 @@ from .help import argument, command, option, section
 from .inputs import read_program
 from .options import backend_option, costs_option, data_options, family_option, is_json, output_option
 from .source import known_source, source_options
+from .terminal import Printer
 
 
 @command(
+    cls=Printer,
     short_help="Print the rules that a packet reads, and its verdict.",
     examples=(
         (
@@ -118,6 +120,7 @@ def trace(
 
 
 @command(
+    cls=Printer,
     short_help="Print rules, rules read per packet and modelled time per chain.",
     examples=(
         ("Show the cost of each chain", "hitables stats office.rules"),
@@ -193,6 +196,7 @@ def stats(
 
 
 @command(
+    cls=Printer,
     short_help="Draw the jumps between chains, or the trees of a compiled set.",
     examples=(
         ("Draw the call graph with Graphviz", "hitables graph office.rules | dot -Tsvg >office.svg"),

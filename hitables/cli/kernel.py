@@ -20,6 +20,7 @@ from .options import (
     output_option,
 )
 from .progress import progress_bar
+from .terminal import Printer
 
 
 @command(
@@ -57,6 +58,7 @@ def calibrate(output: str, backend: str) -> None:
 
 
 @command(
+    cls=Printer,
     short_help="Print the rules of this host, checked against the kernel.",
     examples=(
         (

@@ -19,9 +19,11 @@ from .options import (
 )
 from .progress import progress_bar
 from .source import known_source, source_options
+from .terminal import Printer
 
 
 @command(
+    cls=Printer,
     short_help="List the packets that pass, and the rules that let them.",
     examples=(
         ("Say who can open a connection to a server's ssh", "hitables reach --to 10.1.9.7:22 office.rules"),

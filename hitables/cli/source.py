@@ -14,6 +14,7 @@ from ..errors import HitablesError
 from .help import argument, command, option, section
 from .inputs import family_of
 from .options import backend_option, output_option, state_option
+from .terminal import Printer
 
 if TYPE_CHECKING:
     from ..ir.program import Program
@@ -61,6 +62,7 @@ _rule_set = section(
 
 
 @command(
+    cls=Printer,
     short_help="Print the counters of the rules of the source.",
     examples=(
         (
@@ -121,6 +123,7 @@ def counters(
 
 
 @command(
+    cls=Printer,
     short_help="Print the source of a compiled rule set.",
     examples=(
         ("Print the rules that were applied", "hitables source"),

@@ -19,6 +19,7 @@ from ..errors import HitablesError
 from ..files import trouble
 
 BYTES_OR_ESCAPES = "hitables-bytes"
+STANDARD_OUTPUT = "standard output"  # in the error of a write to it
 
 
 def _bytes_or_escapes(error: UnicodeError) -> tuple[str | bytes, int]:
@@ -49,7 +50,7 @@ def open_streams() -> None:
                 os.dup2(descriptor, number)
                 os.close(descriptor)
     if sys.stdout is sys.__stdout__:
-        sys.stdout = _stream(_NamedDescriptor(1, "standard output"), sys.stdout)
+        sys.stdout = _stream(_NamedDescriptor(1, STANDARD_OUTPUT), sys.stdout)
     if sys.stderr is sys.__stderr__:
         sys.stderr = _stream(_Lossy(2, "w", closefd=False), sys.stderr)
 

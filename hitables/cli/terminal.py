@@ -1,7 +1,8 @@
 """How a program of this package ends: its messages and its exit statuses.
 
 `Commands` is the group of a program; it turns every error into a message and an exit status.  Invariant:
-exit status 1 is an answer ("they differ") and only `Differ` causes it; an error is 2, an interrupt 130.
+exit status 1 is an answer ("they differ") and only `Differ` causes it; an error is 2, an interrupt 130, and
+a closed output of a command that only prints 141.
 Nothing here loads what a command needs, because `--help` must stay quick.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import signal
 import sys
 from typing import Any
 
@@ -18,10 +20,11 @@ import click
 from .. import interrupts
 from ..errors import HitablesError
 from ..interrupts import INTERRUPTED
-from .help import Group
-from .streams import all_written, discard, open_streams, system_error
+from .help import Command, Group
+from .streams import STANDARD_OUTPUT, all_written, discard, open_streams, system_error
 
 TROUBLE = 2  # the exit status of every error
+ENOUGH_READ = 128 + signal.SIGPIPE  # as a shell reports a program that a closed pipe ended
 
 
 class Differ(SystemExit):
@@ -29,6 +32,22 @@ class Differ(SystemExit):
 
     def __init__(self) -> None:
         super().__init__(1)
+
+
+class Printer(Command):
+    """A command that only prints: it ends without a message when a reader such as `head` has enough.
+
+    With --repair it does more, and a closed output is told like that of other commands.
+    """
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            if error.filename != STANDARD_OUTPUT or ctx.params.get("repair"):
+                raise
+            discard(sys.stdout)
+            raise SystemExit(ENOUGH_READ) from None
 
 
 class Commands(Group):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ import click
 import pytest
 from support import forked
 
+from hitables.cli import terminal
 from hitables.cli.main import main as hitables_main
 from hitables.errors import HitablesError
 from hitables.files import check_outputs, write_texts
@@ -140,6 +142,34 @@ def test_a_full_or_closed_standard_output_gives_one_line(
     assert done.returncode == 2, (done.returncode, done.stderr)
     assert len(lines) == 1 and message in lines[0] and lines[0].startswith(f"{program}: ")
     assert "fault" not in done.stderr and "Traceback" not in done.stderr and "Exception" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [("lint", 141, ""), ("compile", 2, "hitables: the reader of the output closed it\n")],
+)
+def test_a_reader_that_closes_a_pipe_is_told_of_where_more_than_words_is_lost(
+    words: str, status: int, message: str, folder: Path
+) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [BIN / "hitables", words, folder / "a.rules"]
+    with open(writing, "wb") as output:
+        done = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (status, message)
+
+
+def test_a_closed_pipe_is_told_where_status_has_something_to_repair(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal, "discard", lambda stream: None)
+
+    def closed(repair: bool) -> None:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe", "standard output")
+
+    option = click.Option(["--repair"], is_flag=True)
+    command = terminal.Printer("status", params=[option], callback=closed)
+    for words, error in ((["--repair"], BrokenPipeError), ([], SystemExit)):
+        with pytest.raises(error):
+            command.invoke(command.make_context("status", words))
 
 
 @pytest.mark.parametrize("command", [*MEASURING, "hitables", "hitables compile", "sflgen"])
