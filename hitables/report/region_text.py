@@ -49,9 +49,8 @@ def describe(box: Mapping[Field, Values], family: Family) -> str:
     return " ".join(words)
 
 
-Condition = tuple[
-    str, str, bool
-]  # "where" for a fact, "when" for an answer of a memory; its key; if it is true
+# "where" for a fact, "when" for an answer of a memory; its key; whether it is true.
+Condition = tuple[str, str, bool]
 
 
 def conditions(facts: Iterable[tuple[str, bool]], asked: Iterable[tuple[str, bool]]) -> list[Condition]:
