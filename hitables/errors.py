@@ -64,17 +64,14 @@ class ParseError(HitablesError):
         first.unsaid = len(errors) - 1 - len(first.others)
         return first
 
-    def first(self) -> str:
-        """The message of the first mistake alone."""
-        return self._alone()
-
     def __str__(self) -> str:
-        lines = [self._alone(), *(error._alone() for error in self.others)]
+        lines = [self.alone(), *(error.alone() for error in self.others)]
         if self.unsaid:
             lines.append(f"… and {self.unsaid} more mistake{'s' if self.unsaid > 1 else ''}")
         return "\n".join(lines)
 
-    def _alone(self) -> str:
+    def alone(self) -> str:
+        """The message without the *others*."""
         place = ":".join(str(part) for part in (self.source, self.line, self.column) if part)
         message = f"{place}: {self.reason}" + (f"; {self.hint}" if self.hint else "")
         if not self.text or not self.column:

@@ -200,8 +200,8 @@ def _files(file: str, file6: str | None, first: Family | None) -> dict[Family, t
         families = [guess_family(text, name)]
         if reason := doubt(text, name):
             raise HitablesError(
-                f"{name}: is it a rule set of IPv4 or of IPv6? Nothing in it is of one family alone, and "
-                f"{reason}; give --family 4 or --family 6"
+                f"{name}: a rule set of IPv4 or of IPv6? It reads like IPv{int(families[0])}, but {reason}; "
+                "give --family 4 or --family 6"
             )
     return dict(zip(families, texts, strict=False))
 
@@ -229,7 +229,7 @@ def _families_of(texts: Sequence[tuple[str, str]]) -> list[Family]:
         try:
             read(text, family=other, name=name)
         except ParseError as error:
-            reasons.append(f"{name} has rules that IPv{int(other)} does not have:\n{error.first()}")
+            reasons.append(f"{name} cannot be read as IPv{int(other)}:\n{error.alone()}")
             continue
         families[number] = other
         return families

@@ -321,7 +321,7 @@ def compile_command(
         program = read(text, family=family_of(family), name=file, known=known)
         refuse_compiled(program, file)
         if family is None:
-            warn_of_family(text, file)
+            warn_of_family(program, text)
         warn_of_unknown(program)
         warn_of_lost(program)
         warn_of_leave(options["leave"], [program])

@@ -33,20 +33,20 @@ def program_of(text: str, file: str, family: str | None) -> Any:
 
     program = read(text, family=family_of(family), name=file)
     if family is None:
-        warn_of_family(text, file)
+        warn_of_family(program, text)
     warn_of_unknown(program)
     warn_of_lost(program)
     return program
 
 
-def warn_of_family(text: str, file: str) -> None:
-    """Tell that *text* is read as IPv4, as no --family is given, where it may be meant for IPv6."""
+def warn_of_family(program: Program, text: str) -> None:
+    """Tell of which family *program* is taken to be by its *text*, where that is doubtful."""
     from ..parse.guess_family import doubt
 
-    if reason := doubt(text, file):
+    if reason := doubt(text, program.name):
         click.echo(
-            f"hitables: warning: {file}: nothing that only one family has; it is read as IPv4, but "
-            f"{reason}: --family 6 reads it as IPv6",
+            f"hitables: warning: {program.name} is read as IPv{int(program.family)}, but {reason}: "
+            "--family says of which family it is",
             err=True,
         )
 

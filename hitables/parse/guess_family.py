@@ -86,11 +86,11 @@ def stating_family(text: str, family: Family) -> str:
 
 
 def doubt(text: str, name: str) -> str:
-    """Why a text that is taken for IPv4 may be meant for IPv6; "" where that is not so.
+    """Why `guess_family` may be wrong; "" where nothing says so.
 
-    It has first lines of both; or no address of IPv4, and words that are legal in IPv4 rules but meant for
-    IPv6, as -p ipv6-icmp; or nothing in it is of one family, and its name may be that of IPv6 rules
-    (office6.rules).
+    The text has first lines of both families.  Or it is taken for IPv4 without an address of it, and has
+    words that are legal in IPv4 rules but meant for IPv6, as -p ipv6-icmp; or nothing in it is of one family,
+    and its name may be that of IPv6 rules (office6.rules).
     """
     if len(_tools(text)) > 1:
         return "it has lines of both iptables-save and ip6tables-save"

@@ -307,7 +307,7 @@ def test_mistakes_in_options_and_files_are_named_before_anything_is_read(firewal
     error = firewall.apply(path, "--must", "chain=INPUT src", status=2).stderr
     assert "--must: packet:1:13: a word is missing its =" in error
     error = firewall.apply(path, path, status=2).stderr
-    assert f"both files are of IPv4\n{path} has rules that IPv6 does not have:\n{path}:6:" in error
+    assert f"both files are of IPv4\n{path} cannot be read as IPv6:\n{path}:6:" in error
     firewall.state = path / "state"
     error = firewall.apply(path, status=2).stderr
     assert f"state directory {path}/state: Not a directory; nothing is changed" in error
