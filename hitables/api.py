@@ -54,8 +54,9 @@ def _ignore(stage: str) -> None:
 def read(text: str, *, family: IPVersion | None = None, name: str = "-") -> Program:
     """Read iptables-save or ip6tables-save text; *name* is the source that errors and reports name.
 
-    Without *family* it is guessed from the text and the name.  ParseError for text that iptables-restore
-    would refuse, and for chains that jump in a circle.
+    Without *family* it is guessed from the text and the name; IPv6 rules without an address may be taken for
+    IPv4 ones, so give it where you know it.  ParseError for text that iptables-restore would refuse, and for
+    chains that jump in a circle.
     """
     from . import reader
 

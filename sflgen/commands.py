@@ -15,6 +15,7 @@ from hitables.errors import InvalidOption, ParseError
 from hitables.ir.fields import Family
 from hitables.ir.program import BUILT_IN, Chain, Program, Table
 from hitables.ir.rule import Rule
+from hitables.nouns import counted
 from hitables.parse import iptables
 from hitables.parse.lines import Fault, quote, split, unquote
 from hitables.parse.rule_parts import check_chain_name
@@ -198,8 +199,8 @@ class _Line:
         if chain.policy is not None:
             raise self.error(f"{chain.name} is built in and cannot be deleted", self.at - 1)
         if chain.rules:
-            count = len(chain.rules)
-            raise self.error(f"chain {chain.name} has {count} rules", self.at - 1, "flush it first (-F)")
+            count = counted(len(chain.rules), "rule")
+            raise self.error(f"chain {chain.name} has {count}", self.at - 1, "flush it first (-F)")
         for other in self.current_table().chains:
             for position, rule in enumerate(other.rules, 1):
                 if jumps_to(rule) == chain.name:
@@ -240,7 +241,8 @@ class _Line:
         if not 1 <= number <= last:
             shown = digits[:_MOST_DIGITS] or "0"
             raise self.error(
-                f"position {shown} is out of range: chain {chain.name} has {count} rules", self.at - 1
+                f"position {shown} is out of range: chain {chain.name} has {counted(count, 'rule')}",
+                self.at - 1,
             )
         is_moved = any((each.table, each.chain) == (self.table, chain.name) for each in self.reader.taken)
         if is_moved and (op is not Op.INSERT or number > 1):

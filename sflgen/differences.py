@@ -8,6 +8,7 @@ from itertools import zip_longest
 from hitables.emit.text import rule_text
 from hitables.ir.program import Chain, Program, Table
 from hitables.ir.rule import Rule
+from hitables.nouns import counted
 
 from .chain_names import GeneratedNames
 from .edits import empty_table, jumps_to, rule_key
@@ -68,7 +69,8 @@ def _table_differences(wanted: Table, present: Table, settings: Settings) -> Ite
 
 def _rule_differences(where: str, wanted: Chain, present: Chain) -> Iterator[str]:
     has_moved = len(wanted.rules) != len(present.rules)  # then only the first difference tells where
-    counts = f"{len(present.rules)} rules, the state has {len(wanted.rules)}; " if has_moved else ""
+    have, want = counted(len(present.rules), "rule"), len(wanted.rules)
+    counts = f"{have}, the state has {want}; " if has_moved else ""
     for number, (one, other) in enumerate(zip_longest(wanted.rules, present.rules), 1):
         if one is None or other is None or rule_key(one) != rule_key(other):
             yield f"{where}: {counts}rule {number} is {_shown(other)}, in the state {_shown(one)}"

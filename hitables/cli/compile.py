@@ -15,7 +15,7 @@ import click
 from ..errors import HitablesError
 from .compile_messages import show_result, show_summary, warn_of_faults
 from .help import argument, command, option, section
-from .inputs import family_of, read_packets, warn_of_family, warn_of_leave, warn_of_lost, warn_of_unknown
+from .inputs import family_of, read_packets, warn_of_leave, warn_of_text
 from .options import (
     backend_option,
     costs_option,
@@ -320,10 +320,7 @@ def compile_command(
         progress("reading")
         program = read(text, family=family_of(family), name=file, known=known)
         refuse_compiled(program, file)
-        if family is None:
-            warn_of_family(program, text)
-        warn_of_unknown(program)
-        warn_of_lost(program)
+        warn_of_text(program, text, family)
         warn_of_leave(options["leave"], [program])
         result = compile_program(
             program,

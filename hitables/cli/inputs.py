@@ -32,11 +32,16 @@ def program_of(text: str, file: str, family: str | None) -> Any:
     from ..reader import read
 
     program = read(text, family=family_of(family), name=file)
+    warn_of_text(program, text, family)
+    return program
+
+
+def warn_of_text(program: Program, text: str, family: str | None) -> None:
+    """Tell of what *program*, read from *text* as --family says, has that its author may not have meant."""
     if family is None:
         warn_of_family(program, text)
     warn_of_unknown(program)
     warn_of_lost(program)
-    return program
 
 
 def warn_of_family(program: Program, text: str) -> None:
@@ -44,10 +49,9 @@ def warn_of_family(program: Program, text: str) -> None:
     from ..parse.guess_family import doubt
 
     if reason := doubt(text, program.name):
-        click.echo(
-            f"hitables: warning: {program.name} is read as IPv{int(program.family)}, but {reason}: "
-            "--family says of which family it is",
-            err=True,
+        _warn(
+            f"{program.name} is read as IPv{int(program.family)}, but {reason}: --family says of which "
+            "family it is"
         )
 
 
@@ -74,10 +78,9 @@ def warn_of_lost(program: Program) -> None:
 
     for table in program:
         for line, rules in table.replaced:
-            click.echo(
-                f"hitables: warning: {program.name}, line {table.line}: *{table.name} comes again, so "
-                f"iptables-restore drops that of line {line}, with {counted(rules, 'rule')}; join the two",
-                err=True,
+            _warn(
+                f"{program.name}, line {table.line}: *{table.name} comes again, so iptables-restore drops "
+                f"that of line {line}, with {counted(rules, 'rule')}; join the two"
             )
 
 
@@ -86,18 +89,18 @@ def warn_of_unknown(program: Program) -> None:
     from ..parse.near_names import near_names
 
     for option, name, known in near_names(program):
-        click.echo(
-            f"hitables: warning: {program.name}: {option} {name} is not known, and kept as it is; "
-            f"did you mean {known}?",
-            err=True,
-        )
+        _warn(f"{program.name}: {option} {name} is not known, and kept as it is; did you mean {known}?")
 
 
 def warn_of_leave(words: Sequence[str], programs: Sequence[Program]) -> None:
     """Tell of names of --leave that no chain of *programs* has."""
     from ..ir.foreign import unmatched
 
-    tool = click.get_current_context().find_root().info_name
     for word, preset in unmatched(words, programs):
         hint = f"; did you mean {preset}?" if preset else ""
-        click.echo(f"{tool}: warning: --leave {word}: no chain has this name{hint}", err=True)
+        _warn(f"--leave {word}: no chain has this name{hint}")
+
+
+def _warn(message: str) -> None:
+    tool = click.get_current_context().find_root().command.name
+    click.echo(f"{tool}: warning: {message}", err=True)

@@ -19,6 +19,7 @@ from ..ir.fields import PORT_PROTOCOLS, Family, Field, top
 from ..ir.packet import Backend
 from ..ir.program import Chain, Program
 from ..ir.rule import Ends, Kind, Match, Role, Rule
+from ..nouns import counted
 from ..rule_lines import lines_of
 from .load_save import load, make_ip_sets
 from .namespace import Namespace
@@ -236,7 +237,7 @@ def load_optimised(program: Program, namespace: Namespace) -> str:
     translated = namespace.run([tool, "-f", "/dev/stdin"], text)
     left = [line for line in lines_of(translated) if line.startswith(("# -A", "# -t"))]
     if left:
-        raise Cannot(f"{tool} leaves out {len(left)} rules: {left[0][2:]}")
+        raise Cannot(f"{tool} leaves out {counted(len(left), 'rule')}: {left[0][2:]}")
     try:
         namespace.run(["nft", "-f", "-"], translated)
         listed = namespace.run(["nft", "list", "ruleset"])

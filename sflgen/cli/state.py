@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hitables.cli.help import argument, command, option, section
-from hitables.cli.inputs import warn_of_leave
+from hitables.cli.inputs import program_of, warn_of_leave
 from hitables.cli.options import backend_option, family_option, timeout_option
 from hitables.cli.terminal import Differ
 from hitables.cli.values import Number
@@ -111,10 +111,11 @@ def init(
     FILE is the output of iptables-save; with --live and without FILE, the list is the rule set in
     this kernel. The patch turns the plain rule set into the compiled one.
     """
-    from hitables import Family, read
+    from hitables import Family
     from hitables.files import read_text, write_text
     from hitables.ir.choices import Malformed, backend_choice
     from hitables.ir.foreign import patterns_of
+    from hitables.nouns import counted
 
     from ..commit import loader
     from ..kernel import Kernel
@@ -139,7 +140,7 @@ def init(
         master = _read_kernel(kernel, is_family_guessed=chosen is None)
         check_complete(master)
     else:
-        master = read(read_text(rules), family=chosen, name=rules)
+        master = program_of(read_text(rules), rules, family)
         check_complete(master)
         kernel = Kernel(master.family, settings)
         if live:
@@ -163,8 +164,8 @@ def init(
         if live:
             store.compact_if_possible()  # the kernel has the patch, so this is no error
     trees = sum(section.tree for layout in plan.after.layouts.values() for section in layout.sections)
-    count, loaded = master.rule_count(), plan.after.loaded.rule_count()
-    click.echo(f"{count} rules, {loaded} as loaded, {trees} trees", err=True)
+    count, loaded = counted(master.rule_count(), "rule"), plan.after.loaded.rule_count()
+    click.echo(f"{count}, {loaded:,} as loaded, {counted(trees, 'tree')}", err=True)
 
 
 def _check_begin(kernel: Kernel, state: State, rules: str | None) -> None:
@@ -218,6 +219,8 @@ def status(folder: str, live: bool) -> None:
 
     Exit status 1 and the differences if --live finds other rules in the kernel.
     """
+    from hitables.nouns import counted
+
     from ..commit import finish_commit
     from ..differences import listed
     from ..kernel import NOT_HELD, Kernel
@@ -237,9 +240,9 @@ def status(folder: str, live: bool) -> None:
                 finish_commit(store, kernel)
         version = f"version {state.version}, backend {state.settings.backend}"
         click.echo(f"{version}, generation {store.generation}")
-        click.echo(f"{state.master.rule_count()} rules, {state.loaded.rule_count()} as loaded")
-        chains = pending(state)
-        click.echo(f"{len(chains)} chains with trees, {state.pending()} updates pending")
+        click.echo(f"{counted(state.master.rule_count(), 'rule')}, {state.loaded.rule_count():,} as loaded")
+        chains, updates = pending(state), counted(state.pending(), "update")
+        click.echo(f"{counted(len(chains), 'chain')} with trees, {updates} pending")
         for each in chains:
             if each.entries or each.updates:
                 click.echo(
@@ -249,8 +252,8 @@ def status(folder: str, live: bool) -> None:
             if each.updates:
                 beyond = 1 + (state.settings.max_updates or 0)
                 click.echo(
-                    f"{each.table} {each.chain}: {each.updates} updates since its trees were grown "
-                    f"(folded by update {beyond})"
+                    f"{each.table} {each.chain}: {counted(each.updates, 'update')} since its trees were "
+                    f"grown (folded by update {beyond})"
                 )
         if store.unsettled is not None:
             click.echo(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hitables.cli.help import argument, command, section
+from hitables.cli.inputs import program_of
 from hitables.errors import HitablesError
 
 from .options import (
@@ -244,8 +245,8 @@ def sync(folder: str, live: bool, strategy: str | None, no_prove: bool, rules: s
     Chains that match a --leave of the state stay, and so do the rules that enter them, and tables that FILE
     does not have.
     """
-    from hitables import read
     from hitables.files import read_text
+    from hitables.nouns import counted
 
     from ..least_edits import sync as least_edits
     from ..least_edits import with_others
@@ -255,7 +256,7 @@ def sync(folder: str, live: bool, strategy: str | None, no_prove: bool, rules: s
 
     def make_plan(state: State, taken: Sequence[Edit]) -> Plan:
         nonlocal updates
-        new = read(text, family=state.master.family, name=rules)
+        new = program_of(text, rules, str(int(state.master.family)))
         check_complete(new)
         new = with_others(state.master, new, state.settings.is_foreign)
         edits = least_edits(state.master, new, keep=state.settings.is_foreign)
@@ -263,7 +264,7 @@ def sync(folder: str, live: bool, strategy: str | None, no_prove: bool, rules: s
         return planner(not no_prove)(state, edits, _strategy(strategy))
 
     update_store(folder, live, make_plan)
-    click.echo(f"{updates} updates", err=True)
+    click.echo(counted(updates, "update"), err=True)
 
 
 @command(

@@ -181,7 +181,7 @@ def test_what_cannot_be_measured_is_told_and_the_rest_is_measured(tmp_path: Path
     rows = {row["name"]: row for row in json.loads(done.output)["rows"]}
     assert "no chain has 8 rules" in rows["ipset"]["why"]
     assert "line 5" in rows["nft-set"]["why"]
-    assert "leaves out 1 rules: -t filter -A FORWARD -m recent" in rows["nft-o"]["why"]
+    assert "leaves out 1 rule: -t filter -A FORWARD -m recent" in rows["nft-o"]["why"]
     assert rows["compiled"]["ns_with_io"] > rows["compiled"]["ns"]
 
 

@@ -115,7 +115,7 @@ def test_a_refused_rule_and_drift_change_nothing(backend: str, tmp_path: Path) -
         Store.create(Path(folder), plan.before).close()
         namespace.call(step, folder, plan)
         assert "the kernel refuses the patch" in namespace.call(refused, folder)
-        with pytest.raises(Drift, match="table nat, chain POSTROUTING: 1 rules, the state has 0"):
+        with pytest.raises(Drift, match="table nat, chain POSTROUTING: 1 rule, the state has 0"):
             namespace.call(update_unknown_table, folder)
         tool = f"iptables-{backend}"
         namespace.call(drifted, folder, [tool, "-N", "f2b-sshd"])  # foreign
@@ -287,11 +287,11 @@ def test_the_commands_change_the_state_and_print_patches(folder: str, tmp_path: 
     new = tmp_path / "new.rules"
     new.write_text(printed.replace("-A plain -s 10.0.0.2 -j DROP\n", ""))
     done = sflgen("sync", "--state", folder, str(new))
-    assert done.stdout == "*filter\n-D plain 2\nCOMMIT\n" and "1 updates" in done.stderr
+    assert done.stdout == "*filter\n-D plain 2\nCOMMIT\n" and "1 update\n" in done.stderr
     sflgen(
         "insert", "--state", folder, "INPUT", "20", "-s", "10.0.0.0/9", "-j", "DROP", "--strategy", "overlay"
     )
-    assert "1 updates pending" in sflgen("status", "--state", folder).stdout
+    assert "1 update pending" in sflgen("status", "--state", folder).stdout
     assert sflgen("fold", "--state", folder).stdout
     assert "0 updates pending" in sflgen("status", "--state", folder).stdout
     assert (
@@ -458,3 +458,13 @@ def test_clients_beyond_the_limit_wait_until_others_leave(listening: Listening) 
     clients[-1].sendall(b"-A INPUT" + b" " * (1 << 20) + b" ")
     assert clients[-1].recv(4096) == b"error the line is too long\n" and clients[-1].recv(1) == b""
     clients[-1].close()
+
+
+def test_init_and_sync_warn_of_what_a_file_may_not_mean(tmp_path: Path) -> None:
+    rules, folder = tmp_path / "office6.rules", str(tmp_path / "state")
+    table = "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -p tcp -m multiprt --dports 1,2 -j DROP\nCOMMIT\n"
+    rules.write_text(table * 2)
+    told = sflgen("init", str(rules), "--state", folder).stderr
+    assert "sflgen: warning: " in told and "is read as IPv4, but its name has a 6" in told
+    for command in (told, sflgen("sync", str(rules), "--state", folder).stderr):
+        assert "did you mean multiport?" in command and "*filter comes again" in command
