@@ -30,6 +30,8 @@ PRESETS: dict[str, tuple[str, ...]] = {
     "fail2ban": ("f2b-*", "fail2ban-*"),
     "kube": ("KUBE-*",),
     "calico": ("cali-*",),
+    "cilium": ("CILIUM_*", "OLD_CILIUM_*"),
+    "flannel": ("FLANNEL-*",),
     "podman": ("NETAVARK_*", "NETAVARK-*"),
     # FI and so on are chains by the interface of a guest; FJ, FP and HJ are theirs while they are written.
     # Interfaces that are not called vnet0 and so on have chains whose names could be anybody's.
@@ -53,6 +55,9 @@ PRESETS: dict[str, tuple[str, ...]] = {
     "crowdsec": ("CROWDSEC_*", "crowdsec-*"),
     "miniupnpd": ("MINIUPNPD", "MINIUPNPD-*"),
     "sshguard": ("sshguard",),
+    "tailscale": ("ts-input", "ts-forward", "ts-postrouting"),
+    "psad": ("PSAD_*",),
+    "fwknop": ("FWKNOP_*",),
 }
 
 

@@ -185,6 +185,9 @@ def test_lint_says_nothing_of_chains_that_are_left() -> None:
         ("NETAVARK-DN-1D8721804F16F", "podman"), ("NETAVARK-1D8721804F16F", "podman"),
         ("ufw-user-input", "ufw"), ("INPUT_ZONES", "firewalld"), ("CROWDSEC_CHAIN", "crowdsec"),
         ("MINIUPNPD", "miniupnpd"), ("MINIUPNPD-POSTROUTING", "miniupnpd"), ("sshguard", "sshguard"),
+        ("ts-input", "tailscale"), ("ts-postrouting", "tailscale"), ("PSAD_BLOCK_INPUT", "psad"),
+        ("FWKNOP_MASQUERADE", "fwknop"), ("FLANNEL-POSTRTG", "flannel"),
+        ("CILIUM_POST_nat", "cilium"), ("OLD_CILIUM_FORWARD", "cilium"),
     ],
 )  # fmt: skip
 def test_presets_know_the_chains_of_their_programs(name: str, preset: str) -> None:
