@@ -254,16 +254,19 @@ def sync(folder: str, live: bool, strategy: str | None, no_prove: bool, rules: s
 
     text, updates = read_text(rules), 0
 
-    def make_plan(state: State, taken: Sequence[Edit]) -> Plan:
+    def make_plan(state: State, taken: Sequence[Edit]) -> Plan | None:
         nonlocal updates
         new = program_of(text, rules, str(int(state.master.family)))
         check_complete(new)
         new = with_others(state.master, new, state.settings.is_foreign)
         edits = least_edits(state.master, new, keep=state.settings.is_foreign)
         updates = len(edits)
+        if not edits and not taken:
+            return None
         return planner(not no_prove)(state, edits, _strategy(strategy))
 
-    update_store(folder, live, make_plan)
+    if update_store(folder, live, make_plan) is None:
+        click.echo(f"nothing to do: {'the kernel' if live else 'the state'} holds these rules", err=True)
     click.echo(counted(updates, "update"), err=True)
 
 

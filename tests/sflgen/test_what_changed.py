@@ -38,7 +38,8 @@ def test_an_update_that_needs_no_patch_says_so(tmp_path: Path) -> None:
     assert sflgen("init", str(RULES), "--state", folder).exit_code == 0
     done = sflgen("sync", "--state", folder, str(RULES))
     assert done.exit_code == 0 and not done.stdout
-    assert done.stderr.splitlines() == [
-        f"changed: the state in {folder}, to version 2; the kernel needs no patch",
-        "0 updates",
-    ]
+    assert done.stderr.splitlines() == ["nothing to do: the state holds these rules", "0 updates"]
+    assert "version 1," in sflgen("status", "--state", folder).stdout
+    done = sflgen("fold", "--state", folder)
+    assert done.exit_code == 0 and not done.stdout
+    assert done.stderr.endswith(f"changed: the state in {folder}, to version 2; the kernel needs no patch\n")
