@@ -39,12 +39,12 @@ def program_of(text: str, file: str, family: str | None) -> Any:
 def warn_of_text(program: Program, text: str, family: str | None) -> None:
     """Tell of what *program*, read from *text* as --family says, has that its author may not have meant."""
     if family is None:
-        warn_of_family(program, text)
-    warn_of_unknown(program)
-    warn_of_lost(program)
+        _warn_of_family(program, text)
+    _warn_of_unknown(program)
+    _warn_of_lost(program)
 
 
-def warn_of_family(program: Program, text: str) -> None:
+def _warn_of_family(program: Program, text: str) -> None:
     """Tell of which family *program* is taken to be by its *text*, where that is doubtful."""
     from ..parse.guess_family import doubt
 
@@ -72,7 +72,7 @@ def read_packets(trace_file: str | None, pcap_file: str | None, family: Family) 
     return batch, f"{name} (left out: {losses})" if losses else name
 
 
-def warn_of_lost(program: Program) -> None:
+def _warn_of_lost(program: Program) -> None:
     """Tell of tables that the text gives again, by which the rules of the earlier ones are lost."""
     from ..nouns import counted
 
@@ -84,7 +84,7 @@ def warn_of_lost(program: Program) -> None:
             )
 
 
-def warn_of_unknown(program: Program) -> None:
+def _warn_of_unknown(program: Program) -> None:
     """Tell of extensions that hitables keeps without knowing them, and whose names resemble known ones."""
     from ..parse.near_names import near_names
 
