@@ -8,7 +8,7 @@ import signal
 import subprocess
 
 from ..errors import HitablesError
-from ..interrupts import answered, deferred
+from ..interrupts import answered, deferred, in_thread
 from . import guard as guards
 from .confirm import undo
 from .in_force import confirm_record
@@ -84,14 +84,29 @@ def why_failed(check: str, seconds: float) -> str:
 
     What it has started ends with it if it is stopped: it would hold our output open.
     """
-    process = subprocess.Popen(check, shell=True, start_new_session=True)
+    begun: list[subprocess.Popen[bytes]] = []
     try:
-        status = process.wait(seconds or None)
+        # In a thread, so that an interrupt does not lose a process that has just been started.
+        in_thread(lambda: begun.append(_process(check)), stop=lambda: None)
+        status = begun[0].wait(seconds or None)
     except BaseException as error:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        for process in begun:
+            _kill(process)
         if isinstance(error, subprocess.TimeoutExpired):
             return f"it did not end within {seconds:g} s"
         raise
     return f"it ended with exit status {status}" if status else ""
+
+
+def _process(check: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(check, shell=True, start_new_session=True)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End *process* and all that it has started; not by its `wait`, which an interrupt of an earlier call may
+    have left locked for ever."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(process.pid, 0)
+    process.returncode = -signal.SIGKILL

@@ -10,7 +10,9 @@ import os
 import re
 import select
 import shlex
+import signal
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -341,6 +343,46 @@ def test_a_check_that_takes_too_long_ends_with_all_that_it_has_started(tmp_path:
     ended, _, _ = select.select([reader], [], [], 60)
     assert ended and os.read(reader, 1) == b"", "no process has the pipe open"
     os.close(reader)
+
+
+class WaitedFor(subprocess.Popen[bytes]):
+    """An interrupt arrives when `wait` has just taken its lock; Python then never releases it."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        if timeout is None:
+            return super().wait()
+        self._waitpid_lock.acquire()  # type: ignore[attr-defined]
+        raise KeyboardInterrupt
+
+
+def test_a_check_ends_whenever_an_interrupt_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subprocess, "Popen", WaitedFor)
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            why_failed("sleep 300", 600)
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert isinstance(raised[0], KeyboardInterrupt)
+
+
+def test_a_check_that_is_interrupted_as_it_starts_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[subprocess.Popen[bytes]] = []
+
+    def interrupted(check: str) -> subprocess.Popen[bytes]:
+        begun.append(subprocess.Popen(check, shell=True, start_new_session=True))
+        signal.raise_signal(signal.SIGINT)
+        return begun[0]
+
+    monkeypatch.setattr("hitables.apply.check_command._process", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        why_failed("sleep 300", 600)
+    assert begun[0].returncode == -signal.SIGKILL
 
 
 def test_an_interrupt_during_a_check_takes_the_rules_back_at_once(firewall: Firewall) -> None:
