@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from support.firewall import BACKENDS, Firewall
+from support.small_namespace import Namespace
 
 import hitables
 from hitables.ir.packet import Backend
-from hitables.kernel.namespace import Namespace
 
 # Docker lets a host put its own rules into DOCKER-USER; here they are in a chain of the host's file.
 DOCKER = """\

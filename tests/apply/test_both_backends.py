@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from support.firewall import Firewall, office
+from support.small_namespace import Namespace
 
 from hitables.ir.packet import Backend
 from hitables.kernel.checked_save import backend_of
-from hitables.kernel.namespace import Namespace
 
 pytestmark = pytest.mark.needs_kernel
 

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from support import command_clients
 from support.iptables_version import iptables_is
+from support.small_namespace import Namespace
 
 from benchmarks import accepts
 from hitables import ParseError, read, write
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.kernel.load_save import load, save
-from hitables.kernel.namespace import Namespace
 
 pytestmark = pytest.mark.needs_kernel
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.small_namespace import Namespace
 
 from benchmarks import applies
 from benchmarks.applies import GUARD, Found, cuts
@@ -11,7 +12,7 @@ from benchmarks.visible_changes import TABLES, Watch
 from hitables.errors import HitablesError
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
-from hitables.kernel.namespace import Namespace, run
+from hitables.kernel.namespace import run
 
 OLD, NEW = 8000, 9001
 

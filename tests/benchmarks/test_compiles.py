@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.scale import examples
+from support.small_namespace import Namespace
 
 import hitables
 from benchmarks import compiles
@@ -30,7 +31,6 @@ from hitables.ir.choices import Equivalence
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.kernel.load_save import load
-from hitables.kernel.namespace import Namespace
 
 pytestmark = pytest.mark.engine
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.small_namespace import Namespace
 
 import sflgen
 from benchmarks import kernel_updaters, lcn2016_kernel
@@ -22,7 +23,6 @@ from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program
 from hitables.kernel.load_save import save
-from hitables.kernel.namespace import Namespace
 from hitables.verify.portfolio import check
 from hitables.verify.question import Equal
 from sflgen.edits import apply

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.small_namespace import Namespace
 
 from benchmarks import fail2ban as f2b
 from benchmarks.docker_like import DockerLike
@@ -13,7 +14,7 @@ from benchmarks.fail2ban import BanProbes, Fail2ban, package
 from benchmarks.neighbours import campaign
 from hitables.errors import HitablesError
 from hitables.ir.packet import Backend
-from hitables.kernel.namespace import Namespace, run
+from hitables.kernel.namespace import run
 
 pytestmark = pytest.mark.needs_kernel
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.small_namespace import Namespace
 
 from benchmarks import public_sets, saves
 from benchmarks.spellings import SECTIONS, Section
@@ -21,7 +22,6 @@ from hitables.api import read
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.ir.rule import Role
-from hitables.kernel.namespace import Namespace
 from hitables.syntax import canonical
 from hitables.syntax.canonical import Form, OptionUse
 from hitables.syntax.extensions import MATCHES, TARGETS, memory

@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.small_namespace import Namespace
 
 from benchmarks import versions
 from benchmarks.saves import furnished
 from benchmarks.spellings import SECTIONS, Section
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
-from hitables.kernel.namespace import Namespace
 
 pytestmark = pytest.mark.needs_kernel
 

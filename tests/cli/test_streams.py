@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 import pytest
-from support import forked
+from support import command_clients, forked
 
 from hitables.cli import terminal
 from hitables.cli.main import main as hitables_main
@@ -308,7 +308,7 @@ def test_an_open_file_is_written_where_it_stands(name: str, option: str, folder:
     (folder / "link").symlink_to("/dev/stdout")
     path = name.format(folder)
     rest = "" if option == "-o" else f"-o {folder}/x"
-    command = f"{BIN}/hitables compile {folder}/a.rules {rest} {option} {path}"
+    command = f"{command_clients.folder()}/hitables compile {folder}/a.rules {rest} {option} {path}"
     script = f"(echo first; {command}; echo last) >{folder}/all && (echo more; {command}) >>{folder}/all"
     subprocess.run(["bash", "-c", script], check=True)
     lines = (folder / "all").read_text().splitlines()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 from support.crossing_text import crossing
+from support.small_namespace import Namespace
 
 from hitables import read
 from hitables.build.grow import ALGORITHMS
 from hitables.compiler.options import Options
 from hitables.compiler.pipeline import compile_text
-from hitables.kernel.namespace import Namespace
 
 pytestmark = pytest.mark.engine
 

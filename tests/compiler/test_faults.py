@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from support.sflgen_command import sflgen as sflgen_command
+from support.small_namespace import Namespace
 
 import hitables
 import sflgen
@@ -31,7 +32,6 @@ from hitables.compiler.segments import SegmentGrower
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.kernel.load_save import load, save
-from hitables.kernel.namespace import Namespace
 from hitables.verify.portfolio import check
 from hitables.verify.question import Equal, Question
 from sflgen.commands import read_commands

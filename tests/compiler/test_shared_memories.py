@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from support.small_namespace import Namespace
 
 import hitables
 from hitables.compiler.result import MIXED
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.kernel.load_save import load
-from hitables.kernel.namespace import Namespace
 
 pytestmark = pytest.mark.engine
 

@@ -9,6 +9,7 @@ import re
 
 import pytest
 from support.crossing_text import crossing
+from support.small_namespace import Namespace
 
 from hitables import read
 from hitables.compiler import run_trees
@@ -22,7 +23,6 @@ from hitables.ir.packet import Backend
 from hitables.ir.program import Program
 from hitables.ir.rule import Match, Rule, leaves_chain
 from hitables.kernel.load_save import load
-from hitables.kernel.namespace import Namespace
 
 pytestmark = pytest.mark.engine
 

@@ -23,10 +23,10 @@ import click
 import pytest
 from ruamel.yaml import YAML
 from support.firewall import Firewall, plain
+from support.small_namespace import Namespace
 
 from hitables.cli.main import main
 from hitables.ir.packet import Backend
-from hitables.kernel.namespace import Namespace
 
 ROOT = Path(__file__).parents[2]
 INTEGRATIONS = ROOT / "integrations"

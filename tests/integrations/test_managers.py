@@ -12,9 +12,9 @@ import pytest
 from ruamel.yaml import YAML
 from support import command_clients
 from support.firewall import Firewall, plain
+from support.small_namespace import Namespace
 
 from hitables.ir.packet import Backend
-from hitables.kernel.namespace import Namespace
 
 pytestmark = pytest.mark.needs_kernel
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.small_namespace import Namespace
 
 import hitables.kernel.legacy_lock as legacy_locks
 from hitables import interrupts
@@ -25,7 +26,7 @@ from hitables.ir.packet import Backend
 from hitables.kernel import checked_save
 from hitables.kernel.legacy_lock import can_be_held_for, is_held, legacy_lock
 from hitables.kernel.load_save import load
-from hitables.kernel.namespace import Namespace, run
+from hitables.kernel.namespace import run
 from sflgen.kernel import Kernel as PatchedKernel
 from sflgen.settings import Settings
 

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from support import command_clients
 from support.kernel_rules import EVERYWHERE, native, rules
+from support.small_namespace import Namespace
 
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.kernel.load_save import load, save
-from hitables.kernel.namespace import Namespace, run
+from hitables.kernel.namespace import run
 
 pytestmark = pytest.mark.needs_kernel
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import cast
 
 import pytest
+from support.small_namespace import Namespace
 
 from hitables.errors import LiveError
-from hitables.kernel.namespace import Namespace
 from hitables.kernel.refused_rule import is_commit, line_named, refused_at
 
 BAD = "-A PREROUTING -m rateest --rateest none --rateest-gt --rateest-pps 5 -j DROP"

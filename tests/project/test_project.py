@@ -32,12 +32,27 @@ def parsed(module: Path) -> ast.Module:
     return ast.parse(module.read_text())
 
 
-def imported(module: Path, *, late: bool = True) -> Iterator[str]:
+def statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """All statements; to walk through their expressions, too, takes ten times as long."""
+    rest: list[ast.AST] = [tree]
+    while rest:
+        node = rest.pop()
+        yield node
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            rest += getattr(node, field, [])
+
+
+@functools.cache
+def imported(module: Path, *, late: bool = True) -> tuple[str, ...]:
     """The project's modules that *module* names, as dotted paths; *late*: in its functions, too."""
+    return tuple(_imported(module, late))
+
+
+def _imported(module: Path, late: bool) -> Iterator[str]:
     package = module.relative_to(ROOT).with_suffix("").parts[:-1]
     tree = parsed(module)
     below = (inner for node in tree.body if isinstance(node, ast.If) for inner in node.body)
-    for node in ast.walk(tree) if late else (*tree.body, *below):
+    for node in statements(tree) if late else (*tree.body, *below):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level:

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from support import command_clients
 from support.sflgen_command import both
+from support.small_namespace import Namespace
 
 import hitables
 from hitables.analyse.weights import Weights
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
-from hitables.kernel.namespace import Namespace, run
+from hitables.kernel.namespace import run
 from sflgen.commands import read_commands
 from sflgen.commit import finish_commit, loader
 from sflgen.edits import Op

@@ -7,13 +7,13 @@ import contextlib
 import os
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from support import forked
+from support import command_clients
+from support.small_namespace import Namespace
 
-from hitables.kernel.namespace import Namespace, run
+from hitables.kernel.namespace import run
 from sflgen.edits import rule_key
 from sflgen.kernel import Kernel
 from sflgen.settings import Settings
@@ -24,8 +24,14 @@ both = pytest.mark.parametrize("backend", ["legacy", "nft"])
 pytestmark = pytest.mark.needs_kernel
 
 
+@pytest.fixture(autouse=True)
+def programs() -> str:
+    """One server for all namespaces, which inherit what is begun here."""
+    return command_clients.folder()
+
+
 def sflgen(*words: str, status: int = 0) -> str:
-    done = forked.run(["sflgen", *words])
+    done = command_clients.run("sflgen", *words)
     assert done.returncode == status, done.stderr
     return done.stdout
 
@@ -92,7 +98,7 @@ def banned(backend: str, state: str) -> None:
     assert counts(backend, "filter").items() >= before.items(), "compiling keeps the counters"
     run([tool, "-I", "f2b-sshd", "1", "-s", "192.0.2.9", "-j", "REJECT"])  # fail2ban's own action
     jail = listed(backend, "filter", "f2b-sshd")
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    environment = os.environ | {"PATH": f"{command_clients.folder()}:{os.environ['PATH']}"}
     for host in (7, 8, 9):
         command = action("actionban", ip=f"198.51.100.{host}", state=state)
         subprocess.run(command, check=True, env=environment, capture_output=True)
@@ -140,7 +146,7 @@ def jail(tool: str, chain: str, *verbs: str) -> None:
 
 
 def beside_jails(backend: str, folder: str) -> None:
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    environment = os.environ | {"PATH": f"{command_clients.folder()}:{os.environ['PATH']}"}
     for family, command, sections, address in (
         ("4", "iptables", (), "198.51.100.{}/32"),
         ("6", "ip6tables", ("Init?family=inet6",), "2001:db8::{}/128"),

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from support.planned_updates import check, prefixes
 from support.sflgen_command import both, sflgen
+from support.small_namespace import Namespace
 
 import hitables
-from hitables.kernel.namespace import Namespace, run
+from hitables.kernel.namespace import run
 from sflgen.commands import read_commands
 from sflgen.edits import apply
 from sflgen.planner import merged, plan_unproved, start_unproved

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from support.hostile_updates import hostile_command, hostile_text, hostile_updates
 from support.planned_updates import check, keys
+from support.small_namespace import Namespace
 
 import hitables
 from hitables.analyse.levels import levels_above
@@ -23,7 +24,6 @@ from hitables.compiler.options import NESTING
 from hitables.errors import LiveError, ParseError, Unsupported
 from hitables.ir.fields import Family
 from hitables.ir.program import Program
-from hitables.kernel.namespace import Namespace
 from hitables.kernel.namespace import run as run_tool
 from sflgen.commands import CommandReader
 from sflgen.edits import Edit

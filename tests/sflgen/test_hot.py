@@ -15,6 +15,7 @@ from support.planned_updates import check, favoured, keys
 from support.rule_texts import make_text
 from support.scale import examples
 from support.sflgen_command import both, forked, sflgen
+from support.small_namespace import Namespace
 
 import hitables
 from hitables.analyse.weights import Weights, from_counters
@@ -23,7 +24,6 @@ from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.ir.rule import Rule
 from hitables.kernel.load_save import load, save
-from hitables.kernel.namespace import Namespace
 from sflgen.commands import read_commands
 from sflgen.edits import Op
 from sflgen.hot_rules import hot_unproved

@@ -18,6 +18,7 @@ from support.planned_updates import favoured, keys, prefixes
 from support.rule_texts import make_text
 from support.scale import examples
 from support.sflgen_command import SFLGEN, both, forked, sflgen, step
+from support.small_namespace import Namespace
 
 import hitables
 from benchmarks.kills import answered_until_killed, done_of, state_after_kill
@@ -25,7 +26,6 @@ from hitables.errors import LiveError, Unsupported
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.kernel.load_save import load
-from hitables.kernel.namespace import Namespace
 from sflgen.commands import read_commands
 from sflgen.commit import loader
 from sflgen.kernel import Drift, Kernel

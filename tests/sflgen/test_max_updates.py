@@ -14,11 +14,12 @@ from support.planned_updates import check, favoured, prefixes
 from support.rule_texts import make_text
 from support.scale import examples
 from support.sflgen_command import both, sflgen
+from support.small_namespace import Namespace
 
 import hitables
 from hitables.errors import HitablesError, Unsupported
 from hitables.ir.fields import Family
-from hitables.kernel.namespace import Namespace, run
+from hitables.kernel.namespace import run
 from hitables.verify.question import Equal
 from sflgen.background import BackgroundFold
 from sflgen.commands import read_commands

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from support.planned_updates import prefixes
 from support.sflgen_command import both, sflgen
+from support.small_namespace import Namespace
 
 import hitables
 from hitables.ir.fields import Family
 from hitables.kernel.contents_legacy import policy_counters
-from hitables.kernel.namespace import Namespace, run
+from hitables.kernel.namespace import run
 from sflgen.policy_counters import with_policy_counters
 
 _TOOL = {Family.IPV4: "iptables", Family.IPV6: "ip6tables"}

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from support import command_clients
 from support.planned_updates import prefixes
+from support.small_namespace import Namespace
 
 import hitables
 from hitables.emit.text import rule_text
@@ -16,7 +17,6 @@ from hitables.errors import LiveError
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.kernel.load_save import load, save
-from hitables.kernel.namespace import Namespace
 from hitables.verify.question import Equal
 from sflgen.kernel import Kernel
 from sflgen.proof import planner, verify

@@ -16,13 +16,14 @@ from typing import Any
 import pytest
 from support.planned_updates import prefixes
 from support.sflgen_command import sflgen
+from support.small_namespace import Namespace
 
 from hitables.emit.text import write
 from hitables.errors import LiveError
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.kernel.load_save import load
-from hitables.kernel.namespace import Namespace, run
+from hitables.kernel.namespace import run
 from hitables.verify.question import Equal
 from sflgen.background import BackgroundFold, unreachable_pieces
 from sflgen.commit import loader

@@ -21,10 +21,10 @@ from support.planned_updates import favoured, keys, prefixes
 from support.rule_texts import make_text
 from support.scale import examples
 from support.sflgen_command import SFLGEN
+from support.small_namespace import Namespace
 
 import hitables
 from hitables.errors import HitablesError, LiveError
-from hitables.kernel.namespace import Namespace
 from hitables.verify.question import Equal
 from sflgen.commands import read_commands
 from sflgen.planner import fold_unproved, plan_unproved, start_unproved

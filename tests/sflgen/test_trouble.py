@@ -16,9 +16,10 @@ import pytest
 from support.planned_updates import prefixes
 from support.powerless import powerless, public_folder
 from support.sflgen_command import SFLGEN, forked, sflgen
+from support.small_namespace import Namespace
 
 import hitables
-from hitables.kernel.namespace import Namespace, run
+from hitables.kernel.namespace import run
 from sflgen.refused import Refused
 
 

@@ -18,6 +18,7 @@ from support.firewall import BACKENDS, Firewall
 from support.hitables_command import run
 from support.rule_texts import make_text
 from support.scale import examples
+from support.small_namespace import Namespace
 
 import hitables
 from hitables.errors import HitablesError
@@ -29,7 +30,6 @@ from hitables.ir.program import Program
 from hitables.kernel.experiment import Trial, furnish, prepare, send_trials
 from hitables.kernel.load_save import load, save
 from hitables.kernel.make_sendable import interfaces_of, make_sendable
-from hitables.kernel.namespace import Namespace
 from hitables.parse.iptables import read
 from hitables.report.counters import _labels, as_saved
 from hitables.simulate.batch import PacketBatch

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from support.firewall import BACKENDS, Firewall
 from support.hitables_command import run
+from support.small_namespace import Namespace
 
 import hitables
 from hitables.ir.packet import Backend, Outcome
 from hitables.ir.packet_reader import read_packet
 from hitables.ir.semantics import run as walk_of
-from hitables.kernel.namespace import Namespace
 
 RULES = "".join(f"-A INPUT -s 10.1.{n}.0/24 -p udp --dport {1000 + n} -j ACCEPT\n" for n in range(40))
 SOURCE = f"*filter\n:INPUT DROP [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n{RULES}COMMIT\n"

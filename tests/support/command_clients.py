@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import marshal
+import os
+import socket
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from support.forked import LEAVE, NEEDED
+from support.forked import LEAVE, NEEDED, read_again
 
 SERVER = f"""{LEAVE}
 import gc, importlib, marshal, os, select, signal, socket, sys
@@ -29,27 +32,35 @@ hitables.apply.neighbours.ETC = pathlib.Path("/nonexistent")
 gc.collect()
 gc.freeze()
 print("ready", flush=True)
+waiting = {{}}  # a handle of the process of each command, with its number and the connection of who asked
 while True:
-    if 0 in select.select([listening, 0], [], [])[0]:
+    ready = select.select([listening, 0, *waiting], [], [])[0]
+    if 0 in ready:
         os._exit(0)
-    connection = listening.accept()[0]
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        pass
-    if os.fork():
+    for handle in waiting.keys() & ready:
+        pid, connection = waiting.pop(handle)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        try:
+            connection.sendall(str(status if status >= 0 else 128 - status).encode())
+        except OSError:
+            pass  # who asked has been killed
         connection.close()
+        os.close(handle)
+    if listening not in ready:
         continue
+    connection = listening.accept()[0]
     data, files, _, _ = socket.recv_fds(connection, 1 << 20, 200)
+    if not data:
+        continue
     pid = os.fork()
     if not pid:
         break
-    for each in {{0, 1, 2, *files}}:  # who reads the command's output waits until all have closed it
+    for each in files:  # who reads the command's output waits until all have closed it
         os.close(each)
-    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    connection.sendall(str(status if status >= 0 else 128 - status).encode())
-    os._exit(0)
+    waiting[os.pidfd_open(pid)] = pid, connection
+for handle, (_, other) in waiting.items():
+    os.close(handle)
+    other.close()
 listening.close()
 connection.close()
 # A child must not enter a namespace with threads of its parent; this program has none.
@@ -93,12 +104,18 @@ rights = b"".join(each.to_bytes(4, sys.byteorder) for each in files)
 server.sendmsg([asked], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)])
 os._exit(int(server.recv(16) or b"1"))
 """
+PLACE = "HITABLES_TEST_COMMANDS"  # the folder
 ended = contextlib.ExitStack()
 
 
 @functools.cache
 def folder() -> str:
-    """The folder of the scripts; the server ends with this process, or when *ended* is closed."""
+    """The folder of the scripts; the server ends with the process that has called this first.
+
+    One server serves that process and the namespaces that it makes later, which inherit its environment.
+    """
+    if PLACE in os.environ:
+        return os.environ[PLACE]
     path = ended.enter_context(tempfile.TemporaryDirectory(prefix="hitables-commands-"))
     command = [sys.executable, "-c", SERVER, f"{path}/socket", *NEEDED]
     server = ended.enter_context(
@@ -110,10 +127,26 @@ def folder() -> str:
         script = Path(path, name)
         script.write_text(CLIENT.format(python=sys.executable, name=name, path=f"{path}/socket"))
         script.chmod(0o755)
+    os.environ[PLACE] = path
     return path
 
 
 def run(program: str, *words: str, text: str = "") -> subprocess.CompletedProcess[str]:
-    """Run a command in the namespace of the caller; a namespace made after `folder` was called has its server."""
-    command = [f"{folder()}/{program}", *words]
-    return subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    """Run a command in the namespace of the caller; a namespace made after `folder` was called uses its server."""
+    mask = os.umask(0)
+    os.umask(mask)
+    asked = program, words, os.getcwd(), dict(os.environ), mask, [0, 1, 2]
+    with (
+        tempfile.TemporaryFile() as given,
+        tempfile.TemporaryFile() as out,
+        tempfile.TemporaryFile() as err,
+        open("/proc/self/ns/net", "rb") as namespace,
+        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server,
+    ):
+        given.write(text.encode("utf-8", "surrogateescape"))
+        given.seek(0)
+        server.connect(f"{folder()}/socket")
+        files = [each.fileno() for each in (namespace, given, out, err)]
+        socket.send_fds(server, [marshal.dumps(asked)], files)
+        status = int(server.recv(16) or b"1")
+        return subprocess.CompletedProcess([program, *words], status, read_again(out), read_again(err))

@@ -41,10 +41,9 @@ def leave(command):
 # Waits for commands, and forks for each; one without a standard file, or with a device for its output, leaves this
 # program as any other ends.
 SERVER = f"""{LEAVE}
-import gc, importlib, json, os, socket, sys
+import gc, json, os, socket, sys
 connection = socket.socket(fileno=int(sys.argv[1]))
-for name in sys.argv[2:]:
-    importlib.import_module(name)
+exec(sys.argv[2])
 gc.freeze()
 while True:
     data, files, _, _ = socket.recv_fds(connection, 1 << 20, 3)
@@ -69,6 +68,10 @@ for number in asked["closed"]:  # Python, when it starts, has None for a standar
 os.environ.clear()
 os.environ.update(asked["environment"])
 os.chdir(asked["folder"])
+if asked["user"]:
+    os.setgroups([])
+    os.setgid(asked["user"])
+    os.setuid(asked["user"])
 sys.argv = asked["command"]
 import hitables.start
 command = getattr(hitables.start, asked["command"][0])
@@ -84,14 +87,15 @@ NEEDED = (
     "hitables.start", "hitables.report.firewall", "hitables.analyse.compiled_text", "numpy.random", "base64",
     "importlib.metadata", "oxidd.bcdd",
 )  # fmt: skip
+IMPORTS = f"import {', '.join(NEEDED)}"
 
 
 @functools.cache
-def _server(caller: int) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+def _server(caller: int, first: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
     """For the process *caller*, which may be in a network namespace of its own; ends when it does: nothing
     else holds the other end."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    command = [sys.executable, "-c", SERVER, str(theirs.fileno()), *NEEDED]
+    command = [sys.executable, "-c", SERVER, str(theirs.fileno()), first]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
     theirs.close()
     return ours, process
@@ -103,11 +107,14 @@ def run(
     folder: str | None = None,
     output: str = "",
     closed: Sequence[int] = (),
+    user: int = 0,
+    first: str = IMPORTS,
 ) -> subprocess.CompletedProcess[str]:
     """Run `hitables ...` or `sflgen ...` with *text* as its input; as subprocess.run with pipes would.
 
     *output* is a device that standard output goes to, such as /dev/full; nothing of it is read.  *closed*: the
-    standard files that the command does not have.
+    standard files that the command does not have.  *user*: who runs it, if not the caller.  *first*: what the process
+    that is forked does at its start.
     """
     with (
         tempfile.TemporaryFile() as given,
@@ -122,8 +129,9 @@ def run(
             "environment": dict(os.environ),
             "closed": list(closed),
             "plain": not closed and not output,
+            "user": user,
         }
-        server, _ = _server(os.getpid())
+        server, _ = _server(os.getpid(), first)
         socket.send_fds(server, [json.dumps(asked).encode()], [given.fileno(), out.fileno(), err.fileno()])
         status = server.recv(100)
         assert status, "the process that forks has ended"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 
 import pytest
+from support.small_namespace import Namespace
 
 import hitables
 from hitables.compiler.text_proof import prove_equal
 from hitables.errors import NotEquivalent
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program
-from hitables.kernel.namespace import Namespace, run
+from hitables.kernel.namespace import run
 from hitables.kernel.replay import ReplayResult, replay
 from hitables.simulate import sampling
 from hitables.verify import bdd, exact
