@@ -22,6 +22,7 @@ from typing import Any
 import click
 import pytest
 from ruamel.yaml import YAML
+from support import command_clients
 from support.firewall import Firewall, plain
 from support.small_namespace import Namespace
 
@@ -141,7 +142,7 @@ RULES = "*filter\n:INPUT DROP [0:0]\n" + "".join(
 
 def environment(folder: Path) -> dict[str, str]:
     return os.environ | {
-        "PATH": f"{BIN}:{os.environ['PATH']}",
+        "PATH": f"{command_clients.folder()}:{BIN}:{os.environ['PATH']}",
         "PYTHONPATH": str(INTEGRATIONS),
         "ANSIBLE_COLLECTIONS_PATH": str(INTEGRATIONS),
         "ANSIBLE_CONNECTION_PLUGINS": str(HERE / "connection_plugins"),
@@ -229,6 +230,7 @@ def test_a_folder_or_a_device_is_not_replaced_by_a_file(
 @pytest.fixture(params=list(Backend), ids=lambda backend: backend.value)
 def firewall(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Firewall]:
     request.getfixturevalue("needs_kernel")
+    command_clients.folder()  # one server for all namespaces
     with Namespace() as namespace:
         yield Firewall(namespace, tmp_path, request.param)
 
@@ -285,6 +287,7 @@ def test_rules6_alone_are_of_ipv6(needs_ansible: None, tmp_path: Path, family: d
 
 @pytest.mark.needs_kernel
 def test_rules_that_lock_the_controller_out_are_taken_back(needs_ansible: None, tmp_path: Path) -> None:
+    command_clients.folder()
     with Namespace() as namespace:
         firewall = Firewall(namespace, tmp_path, Backend.NFT)
         namespace.call(listen)

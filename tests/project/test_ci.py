@@ -16,6 +16,7 @@ import pytest
 from check_jsonschema.builtin_schemas import get_builtin_schema
 from pre_commit.clientlib import load_manifest
 from ruamel.yaml import YAML
+from support import command_clients
 
 from hitables.cli.main import main
 
@@ -37,7 +38,8 @@ def pages_yaml(word: str) -> Any:
 
 def bash(script: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run as GitHub does: bash, which stops at the first error."""
-    env = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"} | variables
+    path = f"{command_clients.folder()}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    env = os.environ | {"PATH": path} | variables
     command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
 
