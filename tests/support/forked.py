@@ -7,6 +7,7 @@ are closed when it starts, and how it clears its modules when it ends.
 
 from __future__ import annotations
 
+import atexit
 import functools
 import json
 import os
@@ -98,7 +99,16 @@ def _server(caller: int, first: str) -> tuple[socket.socket, subprocess.Popen[by
     command = [sys.executable, "-c", SERVER, str(theirs.fileno()), first]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
     theirs.close()
+    atexit.register(_end, caller, ours, process)
     return ours, process
+
+
+def _end(caller: int, connection: socket.socket, process: subprocess.Popen[bytes]) -> None:
+    """End the server, if this is *caller* and not a fork of it."""
+    if os.getpid() == caller:
+        connection.close()
+        process.kill()
+        process.wait()
 
 
 def run(
