@@ -28,16 +28,11 @@ def decide_by_command(
     """Run the command that decides.  It may be a command of ours, so it runs without the lock."""
     assert state.waiting is not None
     number = state.waiting.number
-    store.close()
     try:
+        store.close()
         why = why_failed(request.check, request.confirm)
     except BaseException:
-        with deferred():
-            answered()  # else the files of the state would not be written
-            try:
-                _take_back(request.folder, number, "the check was interrupted")
-            finally:
-                guard.abandon()
+        take_back(request, store, number, guard, "the check was interrupted")
         raise
     with StateDirectory.open(request.folder, wait=60.0) as again:
         state = again.state()
@@ -71,12 +66,20 @@ def decide_by_command(
     )
 
 
-def _take_back(folder: str, number: int, why: str) -> None:
-    """Load the old rules, if record *number* still waits."""
-    with StateDirectory.open(folder, wait=60.0) as store:
-        state = store.state()
-        if state.waiting is not None and state.waiting.number == number:
-            undo(store, state, why)
+def take_back(
+    request: ApplyRequest, store: StateDirectory, number: int, guard: guards.Guard, why: str
+) -> None:
+    """Load the old rules, if record *number* still waits, whether or not *store* still has its lock."""
+    with deferred():
+        answered()  # else the files of the state would not be written
+        store.close()
+        try:
+            with StateDirectory.open(request.folder, wait=60.0) as again:
+                state = again.state()
+                if state.waiting is not None and state.waiting.number == number:
+                    undo(again, state, why)
+        finally:
+            guard.abandon()
 
 
 def why_failed(check: str, seconds: float) -> str:

@@ -28,7 +28,7 @@ from . import guard as guards
 from . import texts
 from .boot_clock import boot_id, since_boot
 from .both_backends import default_backend, what_is_left
-from .check_command import decide_by_command
+from .check_command import decide_by_command, take_back
 from .confirm import duty, undo
 from .counts import keyed, of_source, recognised
 from .drift import as_named, cut_off_jumps, differences, holds, moved_jumps
@@ -379,17 +379,19 @@ def _load(
     performed = _perform_guarded(request, loading, guard)
     how = f"within {performed.seconds * 1000:.1f} ms" if performed.seconds else "in one commit"
     store.log(f"{number}: loaded; all tables changed {how}")
-    if request.confirm or request.check:
-        loading.set_waiting(until=time.time() + request.confirm, deadline=since_boot() + request.confirm)
-    if request.confirm:  # else it waits until this process ends
-        guard.loaded(request.confirm)
-    report.tell(f"loaded as rule set {number}; all tables changed {how}")
-    _tell_of_others_rules(performed, report)
-    if not request.confirm and not request.check:
-        return _confirm_now(store, loading.state, guard)
-    if request.check:
-        return decide_by_command(request, store, loading.state, guard, report)
-    return ApplyResult.WAITING
+    try:
+        if request.confirm or request.check:
+            loading.set_waiting(until=time.time() + request.confirm, deadline=since_boot() + request.confirm)
+        if request.confirm:  # else it waits until this process ends
+            guard.loaded(request.confirm)
+        report.tell(f"loaded as rule set {number}; all tables changed {how}")
+        _tell_of_others_rules(performed, report)
+        if request.check:
+            return decide_by_command(request, store, loading.state, guard, report)
+    except KeyboardInterrupt:
+        take_back(request, store, number, guard, "the command was interrupted")
+        raise
+    return ApplyResult.WAITING if request.confirm else _confirm_now(store, loading.state, guard)
 
 
 def _perform_guarded(request: ApplyRequest, loading: _Loading, guard: guards.Guard) -> Performed:

@@ -27,8 +27,11 @@ from hitables.apply import guard
 from hitables.apply.boot_clock import boot_id
 from hitables.apply.check_command import why_failed
 from hitables.apply.records import ApplyState, Waiting
+from hitables.apply.request import ApplyRequest, Reporter
+from hitables.apply.run import apply
 from hitables.apply.store import StateDirectory
 from hitables.errors import LiveError
+from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 
 pytestmark = pytest.mark.needs_kernel
@@ -317,6 +320,25 @@ def test_rules_that_wait_are_not_confirmed_by_an_apply_without_their_state(
     firewall.until(lambda: not guard.is_alive(first))
     assert "taken back, because" in firewall.log() and plain(firewall.save()) == ""
     firewall.apply(firewall.file(text))
+
+
+def interrupted_when_told(text: str, folder: str, backend: Backend) -> None:
+    def tell(message: str) -> None:
+        if message.startswith("loaded as rule set"):
+            raise KeyboardInterrupt
+
+    request = ApplyRequest({Family.IPV4: ("new.rules", text)}, folder, backend, confirm=600)
+    with pytest.raises(KeyboardInterrupt):
+        apply(request, Reporter(tell=tell))
+
+
+def test_an_interrupt_after_the_loading_takes_the_rules_back_at_once(firewall: Firewall) -> None:
+    firewall.load(OLD)
+    before = plain(firewall.save())
+    firewall.namespace.call(interrupted_when_told, NEW, str(firewall.state), firewall.backend)
+    assert plain(firewall.save()) == before
+    assert "taken back, because the command was interrupted" in firewall.log()
+    firewall.apply(firewall.file(NEW))
 
 
 def listen_as_a_guard() -> None:
