@@ -61,8 +61,9 @@ KEEP_FREED = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 25),
     "MALLOC_TOP_PAD_": str(1 << 24),
 }
-# Collections, by the objects that are made: a worker holds many, and goes through them a thirtieth as often as usual.
-COLLECT_AFTER = 20_000, 20, 20
+# The thresholds of Python's garbage collector, whose usual ones are 700, 10, 10: a worker holds many objects, and each
+# collection goes through them.
+GC_THRESHOLDS = 20_000, 20, 20
 KERNEL_COMMANDS = ("unshare", "ip", "iptables-legacy-restore", "iptables-nft-restore")
 
 
@@ -71,7 +72,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    gc.set_threshold(*COLLECT_AFTER)
+    gc.set_threshold(*GC_THRESHOLDS)
     stopwatch.SLICE = 0.01  # what is measured in the kernel is not what is tried
     if not hasattr(config, "workerinput"):
         # An editable install reads byte code but writes none, so each of some 500 processes would compile

@@ -106,8 +106,11 @@ def _process(check: str) -> subprocess.Popen[bytes]:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End *process* and all that it has started; not by its `wait`, which an interrupt of an earlier call may
-    have left locked for ever."""
+    """End *process* and all that it has started.
+
+    `Popen.wait` takes a lock, which stays taken if an interrupt ends it at an unlucky moment: a second call
+    would never return.
+    """
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(ChildProcessError):

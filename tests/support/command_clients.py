@@ -32,20 +32,20 @@ hitables.apply.neighbours.ETC = pathlib.Path("/nonexistent")
 gc.collect()
 gc.freeze()
 print("ready", flush=True)
-waiting = {{}}  # a handle of the process of each command, with its number and the connection of who asked
+running = {{}}  # by pidfd of each command: its process number, and the connection of who asked for it
 while True:
-    ready = select.select([listening, 0, *waiting], [], [])[0]
+    ready = select.select([listening, 0, *running], [], [])[0]
     if 0 in ready:
         os._exit(0)
-    for handle in waiting.keys() & ready:
-        pid, connection = waiting.pop(handle)
+    for pidfd in running.keys() & ready:
+        pid, connection = running.pop(pidfd)
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         try:
             connection.sendall(str(status if status >= 0 else 128 - status).encode())
         except OSError:
             pass  # who asked has been killed
         connection.close()
-        os.close(handle)
+        os.close(pidfd)
     if listening not in ready:
         continue
     connection = listening.accept()[0]
@@ -57,9 +57,9 @@ while True:
         break
     for each in files:  # who reads the command's output waits until all have closed it
         os.close(each)
-    waiting[os.pidfd_open(pid)] = pid, connection
-for handle, (_, other) in waiting.items():
-    os.close(handle)
+    running[os.pidfd_open(pid)] = pid, connection
+for pidfd, (_, other) in running.items():
+    os.close(pidfd)
     other.close()
 listening.close()
 connection.close()
@@ -104,7 +104,7 @@ rights = b"".join(each.to_bytes(4, sys.byteorder) for each in files)
 server.sendmsg([asked], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)])
 os._exit(int(server.recv(16) or b"1"))
 """
-PLACE = "HITABLES_TEST_COMMANDS"  # the folder
+FOLDER = "HITABLES_TEST_COMMANDS"  # the variable of the environment that names the folder of the scripts
 ended = contextlib.ExitStack()
 
 
@@ -114,8 +114,8 @@ def folder() -> str:
 
     One server serves that process and the namespaces that it makes later, which inherit its environment.
     """
-    if PLACE in os.environ:
-        return os.environ[PLACE]
+    if FOLDER in os.environ:
+        return os.environ[FOLDER]
     path = ended.enter_context(tempfile.TemporaryDirectory(prefix="hitables-commands-"))
     command = [sys.executable, "-c", SERVER, f"{path}/socket", *NEEDED]
     server = ended.enter_context(
@@ -127,7 +127,7 @@ def folder() -> str:
         script = Path(path, name)
         script.write_text(CLIENT.format(python=sys.executable, name=name, path=f"{path}/socket"))
         script.chmod(0o755)
-    os.environ[PLACE] = path
+    os.environ[FOLDER] = path
     return path
 
 

@@ -39,8 +39,8 @@ def leave(command):
             raise end from None
         os._exit((end.code or 0) & 0xFF)
 """
-# Waits for commands, and forks for each; one without a standard file, or with a device for its output, leaves this
-# program as any other ends.
+# Runs the Python code of its second argument, then waits for commands, and forks for each.  One without a standard
+# file, or with a device for its output, leaves this program as any other ends.
 SERVER = f"""{LEAVE}
 import gc, json, os, socket, sys
 connection = socket.socket(fileno=int(sys.argv[1]))
@@ -69,10 +69,10 @@ for number in asked["closed"]:  # Python, when it starts, has None for a standar
 os.environ.clear()
 os.environ.update(asked["environment"])
 os.chdir(asked["folder"])
-if asked["user"]:
+if asked["uid"]:
     os.setgroups([])
-    os.setgid(asked["user"])
-    os.setuid(asked["user"])
+    os.setgid(asked["uid"])
+    os.setuid(asked["uid"])
 sys.argv = asked["command"]
 import hitables.start
 command = getattr(hitables.start, asked["command"][0])
@@ -88,15 +88,15 @@ NEEDED = (
     "hitables.start", "hitables.report.firewall", "hitables.analyse.compiled_text", "numpy.random", "base64",
     "importlib.metadata", "oxidd.bcdd",
 )  # fmt: skip
-IMPORTS = f"import {', '.join(NEEDED)}"
+IMPORT_NEEDED = f"import {', '.join(NEEDED)}"
 
 
 @functools.cache
-def _server(caller: int, first: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+def _server(caller: int, preload: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
     """For the process *caller*, which may be in a network namespace of its own; ends when it does: nothing
     else holds the other end."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    command = [sys.executable, "-c", SERVER, str(theirs.fileno()), first]
+    command = [sys.executable, "-c", SERVER, str(theirs.fileno()), preload]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
     theirs.close()
     atexit.register(_end, caller, ours, process)
@@ -117,14 +117,14 @@ def run(
     folder: str | None = None,
     output: str = "",
     closed: Sequence[int] = (),
-    user: int = 0,
-    first: str = IMPORTS,
+    uid: int = 0,
+    preload: str = IMPORT_NEEDED,
 ) -> subprocess.CompletedProcess[str]:
     """Run `hitables ...` or `sflgen ...` with *text* as its input; as subprocess.run with pipes would.
 
     *output* is a device that standard output goes to, such as /dev/full; nothing of it is read.  *closed*: the
-    standard files that the command does not have.  *user*: who runs it, if not the caller.  *first*: what the process
-    that is forked does at its start.
+    standard files that the command does not have.  *uid*: the user who runs it; 0: who calls this.  *preload*:
+    Python code that imports what the command needs; it runs once, before the command is forked.
     """
     with (
         tempfile.TemporaryFile() as given,
@@ -139,9 +139,9 @@ def run(
             "environment": dict(os.environ),
             "closed": list(closed),
             "plain": not closed and not output,
-            "user": user,
+            "uid": uid,
         }
-        server, _ = _server(os.getpid(), first)
+        server, _ = _server(os.getpid(), preload)
         socket.send_fds(server, [json.dumps(asked).encode()], [given.fileno(), out.fileno(), err.fileno()])
         status = server.recv(100)
         assert status, "the process that forks has ended"

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from support import forked
 
-NOBODY = 65534
-# All modules are imported before the rights are gone: a clone in /root can be read by root alone.
-FIRST = """
+UID_OF_NOBODY = 65534
+# Python code.  It imports all modules while root runs it: another user may not read a clone in /root.
+IMPORT_ALL_MODULES = """
 import encodings.idna, importlib, pathlib, pkgutil
 import hitables, sflgen
 for package in hitables, sflgen:
@@ -29,10 +29,10 @@ pathlib.Path.is_file = lambda path: os.path.isfile(path)
 
 
 def powerless(*command: str) -> subprocess.CompletedProcess[str]:
-    """The result of hitables or sflgen, called by a user without rights."""
+    """The result of hitables or sflgen, called by the user nobody, who has no rights."""
     if os.geteuid():
         pytest.skip("only root becomes another user")
-    return forked.run(command, user=NOBODY, first=FIRST)
+    return forked.run(command, uid=UID_OF_NOBODY, preload=IMPORT_ALL_MODULES)
 
 
 @contextmanager
