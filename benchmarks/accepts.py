@@ -31,6 +31,7 @@ from hitables.ir.fields import Family
 from hitables.kernel.machine import machine
 from hitables.kernel.namespace import Namespace
 
+from . import command_line
 from .accepts_texts import V4, V6, Text, texts
 from .doc_tables import DOCS
 
@@ -278,4 +279,4 @@ def main(answers: Path | None, output: Path | None, every: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command_line.run(main)

@@ -48,6 +48,8 @@ from hitables.kernel.legacy_lock import legacy_lock
 from hitables.kernel.machine import machine
 from hitables.kernel.namespace import Namespace, run
 
+from . import command_line
+
 OUTPUT = Path("docs/evaluation/applies.json")
 HITABLES = str(Path(sys.executable).parent / "hitables")
 TOOLS = {Family.IPV4: "iptables", Family.IPV6: "ip6tables"}
@@ -325,4 +327,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command_line.run(main)

@@ -29,6 +29,8 @@ from hitables.kernel.machine import machine
 from hitables.kernel.namespace import Namespace, run
 from hitables.parse.classbench import to_text
 
+from . import command_line
+
 ROOT = Path(__file__).parents[1]
 OUTPUT = Path("docs/evaluation/apply-gaps.json")
 HITABLES = str(Path(sys.executable).parent / "hitables")
@@ -168,4 +170,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command_line.run(main)

@@ -15,13 +15,14 @@ from rich.console import Console
 from rich.table import Table
 
 from hitables.api import read
-from hitables.errors import HitablesError
 from hitables.files import read_text
 from hitables.ir.packet import Backend
 from hitables.ir.program import BUILT_IN, Program
 from hitables.ir.semantics import DROP
 from hitables.simulate.boundary_packets import draw_packets
 from hitables.simulate.interpreter import Interner, Interpreter
+
+from . import command_line
 
 SEED = 1
 
@@ -68,11 +69,7 @@ def gains(before: Program, after: Program, packets: int, backend: Backend) -> li
 @click.option("--backend", type=click.Choice(["legacy", "nft"]), default="nft", show_default=True)
 def main(before: str, after: str, packets: int, backend: str) -> None:
     """Compare what packets read in BEFORE and in AFTER, which was compiled from it."""
-    try:
-        programs = read(read_text(before), name=before), read(read_text(after), name=after)
-    except HitablesError as error:
-        click.echo(f"gain: {error}", err=True)
-        sys.exit(2)
+    programs = read(read_text(before), name=before), read(read_text(after), name=after)
     lines = gains(*programs, packets, Backend(backend))
     sizes = [program.rule_count() for program in programs]
     shown = Table(title=f"Rules read per packet, {packets:,} packets per chain", title_justify="left")
@@ -90,4 +87,4 @@ def main(before: str, after: str, packets: int, backend: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command_line.run(main)

@@ -26,6 +26,7 @@ from hitables.files import read_text
 from hitables.ir.choices import backend_choice
 from hitables.kernel.machine import machine
 
+from . import command_line
 from .corpus import SHARED
 
 LONG = 50
@@ -158,4 +159,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command_line.run(main)

@@ -35,6 +35,7 @@ from hitables.kernel.machine import machine
 from hitables.parse import classbench
 from hitables.parse import trace as traces
 
+from . import command_line
 from .doc_tables import DOCS, fill, markdown
 from .public_sets import SHARED
 
@@ -267,4 +268,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command_line.run(main)

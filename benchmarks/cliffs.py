@@ -34,6 +34,7 @@ from hitables.ir.program import Program
 from hitables.kernel.machine import machine
 from hitables.kernel.namespace import Namespace
 
+from . import command_line
 from .cliffs_commands import KERNEL, MORE, more_actions
 from .cliffs_firewalls import FIREWALL_AXES
 from .cliffs_inputs import AXES
@@ -277,4 +278,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command_line.run(main)

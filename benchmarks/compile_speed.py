@@ -32,6 +32,7 @@ from hitables.kernel.namespace import Namespace
 from hitables.parse.classbench import parse, to_text
 from hitables.parse.iptables import read
 
+from . import command_line
 from .doc_tables import DOCS, fill, markdown
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -243,4 +244,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command_line.run(main)

@@ -37,6 +37,7 @@ from hitables.ir.choices import Equivalence
 from hitables.ir.fields import Family
 from hitables.kernel.machine import machine
 
+from . import command_line
 from .doc_tables import DOCS
 from .firewalls import NAMES, draw
 from .shrink import shrink
@@ -407,13 +408,9 @@ def main(
         click.echo(message or "proved equal")
         sys.exit(1 if outcome.fault else 0)
     began = time.monotonic()
-    try:
-        tally = run_jobs(
-            seed, count, seconds, first=first, jobs=jobs, styles=styles or NAMES, most=most, saved=saved
-        )
-    except HitablesError as error:
-        click.echo(f"compiles: {error}", err=True)
-        sys.exit(2)
+    tally = run_jobs(
+        seed, count, seconds, first=first, jobs=jobs, styles=styles or NAMES, most=most, saved=saved
+    )
     took = time.monotonic() - began
     figures = {"machine": machine(), "seed": seed, "seconds": round(took, 1), **tally.figures()}
     whole = tally.compiles == count and not styles and most == LARGEST and not first
@@ -431,4 +428,4 @@ def main(
 
 
 if __name__ == "__main__":
-    main()
+    command_line.run(main)

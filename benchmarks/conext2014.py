@@ -46,7 +46,7 @@ from hitables.parse import trace as traces
 from hitables.simulate.batch import PACKET, PacketBatch
 from hitables.simulate.interpreter import Interpreter
 
-from . import made_sets
+from . import command_line, made_sets
 from .doc_tables import DOCS
 from .kernel import RandomRule, random_rules
 from .public_sets import WUSTL
@@ -491,4 +491,4 @@ def fill(data: Row) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command_line.run(main)

@@ -35,6 +35,7 @@ from hitables.ir.program import Program
 from hitables.kernel.load_save import load, save
 from hitables.kernel.namespace import Namespace
 
+from . import command_line
 from .agreement import Line, try_packets
 
 PACKETS = 20_000  # that must be compared, of each set
@@ -185,4 +186,4 @@ def main(folder: Path, packets: int, only: str, jobs: int, output: Path | None) 
 
 
 if __name__ == "__main__":
-    main()
+    command_line.run(main)

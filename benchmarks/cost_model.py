@@ -34,6 +34,7 @@ from hitables.parse import classbench, trace
 from hitables.simulate.batch import PacketBatch
 from hitables.simulate.five_tuple import batch_of, set_interface
 
+from . import command_line
 from .conext2014 import headers_of
 from .kernel import FEW, MANY, random_rules, rules_text
 
@@ -154,4 +155,4 @@ def beyond(row: dict[str, Any]) -> bool:
 
 
 if __name__ == "__main__":
-    main()
+    command_line.run(main)

@@ -39,6 +39,7 @@ from hitables.errors import DatabaseError
 from hitables.filters import Client, Phase, Syntax
 from hitables.kernel.machine import machine
 
+from . import command_line
 from .doc_tables import DOCS, fill
 from .events_tables import TABLES
 from .two_hosts import FAR, PORT, WIRE, TwoHosts
@@ -475,4 +476,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command_line.run(main)

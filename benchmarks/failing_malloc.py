@@ -22,6 +22,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from . import command_line
 from .failing_malloc_trials import NO_MEMORY, PLANS, RIGHT, Trial, subjects
 
 SOURCE = Path(__file__).with_suffix(".c")
@@ -121,4 +122,4 @@ def with_library() -> int:
 
 
 if __name__ == "__main__":
-    main()
+    command_line.run(main)

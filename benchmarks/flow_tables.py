@@ -33,7 +33,7 @@ from hitables.generate.traffic import traffic
 from hitables.generate.traffic_presets import TCP
 from hitables.kernel.machine import machine
 
-from . import flow_day, flow_kernel, flow_kinds, flow_model
+from . import command_line, flow_day, flow_kernel, flow_kinds, flow_model
 from .doc_tables import DOCS, fill, markdown
 from .figures.flows import draw
 from .made_sets import missing, public_or_made
@@ -379,4 +379,4 @@ def write_pages(data: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command_line.run(main)

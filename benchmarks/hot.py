@@ -45,6 +45,7 @@ from hitables.simulate.traffic import from_packets
 from hitables.verify.portfolio import check
 from hitables.verify.question import Equal, Question
 
+from . import command_line
 from .doc_tables import DOCS, fill, markdown
 
 SHARED = Path(__file__).resolve().parents[1].parent / "shared" / "rulesets" / "wustl"
@@ -197,4 +198,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command_line.run(main)

@@ -30,6 +30,7 @@ from hitables.ir.fields import Family
 from hitables.kernel.machine import machine
 from hitables.parse.iptables import read
 
+from . import command_line
 from .doc_tables import fill, markdown
 
 OUTPUT = Path("docs/evaluation/interfaces.json")
@@ -184,4 +185,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command_line.run(main)

@@ -42,6 +42,7 @@ from hitables.kernel.user_bench import measure
 from hitables.parse import classbench, trace
 from hitables.simulate.five_tuple import batch_of
 
+from . import command_line
 from .decorations import decorate
 from .doc_tables import DOCS, fill, markdown
 from .public_sets import verdicts_drawn
@@ -261,4 +262,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command_line.run(main)

@@ -37,6 +37,8 @@ from sflgen.session import MAX_AHEAD
 from sflgen.state import State
 from sflgen.store import Store
 
+from . import command_line
+
 SFLGEN = str(Path(sys.executable).parent / "sflgen")
 
 # Some commits, and with so few rules some folds in the background too.
@@ -153,4 +155,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command_line.run(main)

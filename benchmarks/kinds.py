@@ -27,6 +27,7 @@ from hitables.kernel.machine import machine
 from hitables.simulate.boundary_packets import BoundarySampler
 from hitables.simulate.interpreter import Interpreter
 
+from . import command_line
 from .doc_tables import fill, markdown
 
 OUTPUT = Path("docs/evaluation/kinds.json")
@@ -240,4 +241,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command_line.run(main)

@@ -31,7 +31,7 @@ import numpy as np
 from hitables import engine
 from hitables.kernel.machine import machine
 
-from . import layer4_lists
+from . import command_line, layer4_lists
 from .doc_tables import DOCS, fill
 from .figures.layer4 import draw, firewall_table, list_table, tables
 from .layer4_filters import (
@@ -361,4 +361,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command_line.run(main)

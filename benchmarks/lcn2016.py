@@ -31,7 +31,7 @@ from hitables.core.update_run import UpdateRun, update_run
 from hitables.files import write_text
 from hitables.kernel.machine import machine
 
-from . import lcn2016_growth, lcn2016_tables
+from . import command_line, lcn2016_growth, lcn2016_tables
 from .confidence import spread
 from .doc_tables import DOCS, fill
 from .lcn2016_growth import ns_per_packet, timed_updates, unbuilt
@@ -373,4 +373,4 @@ def protocol_of(args: argparse.Namespace) -> Protocol:
 
 
 if __name__ == "__main__":
-    main()
+    command_line.run(main)

@@ -42,7 +42,7 @@ from hitables.kernel.routable import crafted, routable
 from hitables.parse import classbench
 from hitables.simulate.five_tuple import batch_of
 
-from . import kernel_updaters
+from . import command_line, kernel_updaters
 from .doc_tables import DOCS, fill, markdown
 from .figures.lcn2016_kernel import draw
 from .intervals import mean_interval
@@ -313,4 +313,4 @@ def measure(args: argparse.Namespace, path: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command_line.run(main)

@@ -21,6 +21,7 @@ from hitables.errors import LiveError
 from hitables.kernel.machine import machine
 from hitables.kernel.namespace import Namespace, run
 
+from . import command_line
 from .doc_tables import fill, markdown
 
 OUTPUT = Path("docs/evaluation/macs.json")
@@ -137,4 +138,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command_line.run(main)

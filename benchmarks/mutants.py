@@ -41,7 +41,7 @@ from hitables.kernel.replay import ReplayResult, replay
 from hitables.verify import bdd, exact
 from hitables.verify.question import Difference, Equal, Question, chain_pairs, differs
 
-from . import public_sets
+from . import command_line, public_sets
 from .doc_tables import DOCS, fill, markdown
 from .mutations import MUTATIONS, Sheet, mutate
 
@@ -277,15 +277,11 @@ def _run(bases: Sequence[Base], mutants: int, seed: int, pool: Any) -> list[Line
 def main(mutants: int, seed: int, only: str, jobs: int, output: Path | None) -> None:
     """Make mutants, and see that each is caught or proved equal."""
     began = time.monotonic()
-    try:
-        rule_sets = [
-            each
-            for each in (*public_sets.dumps(), *public_sets.filters(), *public_sets.raw_tables())
-            if only in each[0]
-        ]
-    except HitablesError as error:
-        click.echo(f"mutants: {error}", err=True)
-        sys.exit(2)
+    rule_sets = [
+        each
+        for each in (*public_sets.dumps(), *public_sets.filters(), *public_sets.raw_tables())
+        if only in each[0]
+    ]
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
         bases = pool.map(prepare, rule_sets, chunksize=1)
         click.echo(f"{len(bases)} sets read and compiled: {time.monotonic() - began:.0f} s")
@@ -316,4 +312,4 @@ def main(mutants: int, seed: int, only: str, jobs: int, output: Path | None) -> 
 
 
 if __name__ == "__main__":
-    main()
+    command_line.run(main)

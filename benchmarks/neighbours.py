@@ -36,6 +36,8 @@ from hitables.ir.packet import Backend
 from hitables.kernel.machine import machine
 from hitables.kernel.namespace import Namespace, run
 
+from . import command_line
+
 OUTPUT = Path("docs/evaluation/neighbours.json")
 SFLGEN = str(Path(sys.executable).parent / "sflgen")
 RESTART = 25  # applies between two restarts of the jail
@@ -246,4 +248,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command_line.run(main)

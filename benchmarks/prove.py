@@ -29,7 +29,7 @@ from hitables.kernel.machine import machine
 from hitables.verify.portfolio import check
 from hitables.verify.question import Difference, Equal, Question
 
-from . import public_sets
+from . import command_line, public_sets
 from .doc_tables import DOCS, fill, markdown
 
 FIGURES = DOCS / "evaluation" / "prove.json"
@@ -170,12 +170,8 @@ def _job(task: tuple[str, str]) -> Proof:
 @click.option("--json", "output", type=click.Path(path_type=Path), help="Write the figures there.")
 def main(only: str, jobs: int, output: Path | None) -> None:
     """Prove every rule set equal to its compiled form."""
-    try:
-        rule_sets = [each for each in (*public_sets.dumps(), *public_sets.filters()) if only in each[0]]
-        to_refuse = [each for each in public_sets.refused() if only in each[0]]
-    except HitablesError as error:
-        click.echo(f"prove: {error}", err=True)
-        sys.exit(2)
+    rule_sets = [each for each in (*public_sets.dumps(), *public_sets.filters()) if only in each[0]]
+    to_refuse = [each for each in public_sets.refused() if only in each[0]]
     rule_sets.sort(key=lambda each: -len(each[1]))
     began = time.monotonic()
     proofs = []
@@ -219,4 +215,4 @@ def main(only: str, jobs: int, output: Path | None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command_line.run(main)

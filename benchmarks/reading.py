@@ -20,6 +20,8 @@ from hitables.kernel.load_save import load
 from hitables.kernel.machine import machine
 from hitables.kernel.namespace import Namespace, run
 
+from . import command_line
+
 RULES = 13_500  # as many as acl1_10K has, compiled
 
 
@@ -67,4 +69,4 @@ def plain(count: int) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    command_line.run(main)

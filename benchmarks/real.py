@@ -36,6 +36,7 @@ from hitables.parse import trace as traces
 from hitables.simulate.batch import HALF, PacketBatch
 from hitables.simulate.interpreter import Interpreter
 
+from . import command_line
 from .conext2014 import batch_of
 from .decorations import CHAIN, DECORATIONS, decorate
 from .doc_tables import fill, markdown
@@ -254,4 +255,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command_line.run(main)

@@ -39,6 +39,7 @@ from hitables.ir.packet import Backend
 from hitables.kernel.load_save import load
 from hitables.kernel.machine import machine
 
+from . import command_line
 from .conext2014 import CHAIN as SENDERS_CHAIN
 from .conext2014 import MIN_LENGTH, synthetic_text
 from .doc_tables import DOCS
@@ -229,4 +230,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command_line.run(main)

@@ -42,7 +42,7 @@ from hitables.kernel.namespace import Namespace
 from hitables.verify.portfolio import check
 from hitables.verify.question import Answer, Difference, Equal, Question
 
-from . import public_sets
+from . import command_line, public_sets
 from .doc_tables import DOCS, fill, markdown
 from .spellings import SECTIONS, Section
 
@@ -468,11 +468,7 @@ def jobs_of(only: str, drawn: int, seed: int) -> Iterator[Job]:
 @click.option("--json", "output", type=click.Path(path_type=Path), help="Write the figures there.")
 def main(only: str, drawn: int, seed: int, jobs: int, output: Path | None) -> None:
     """Prove every rule set and every spelling equal to its own save."""
-    try:
-        jobs_ = list(jobs_of(only, drawn, seed))
-    except HitablesError as error:
-        click.echo(f"saves: {error}", err=True)
-        sys.exit(2)
+    jobs_ = list(jobs_of(only, drawn, seed))
     began = time.monotonic()
     results = []
     with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=50) as pool:
@@ -503,4 +499,4 @@ def main(only: str, drawn: int, seed: int, jobs: int, output: Path | None) -> No
 
 
 if __name__ == "__main__":
-    main()
+    command_line.run(main)

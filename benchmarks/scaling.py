@@ -21,6 +21,7 @@ from hitables.generate import rules as generated
 from hitables.generate import seed, trace
 from hitables.kernel.machine import machine
 
+from . import command_line
 from .classifiers import measured
 from .doc_tables import DOCS, fill, markdown
 from .public_sets import SHARED
@@ -142,4 +143,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command_line.run(main)

@@ -21,6 +21,7 @@ from hitables.generate.likeness import Likeness, likeness
 from hitables.kernel.machine import machine
 from hitables.parse import classbench
 
+from . import command_line
 from .public_sets import SHARED
 
 SIZES = {"1K": 1000, "5K": 5000, "10K": 10000}
@@ -82,4 +83,4 @@ def _show(rows: list[dict[str, Any]]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command_line.run(main)

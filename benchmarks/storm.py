@@ -33,7 +33,7 @@ from hitables.engine.storm import Partition
 from hitables.errors import DatabaseError
 from hitables.kernel.machine import machine
 
-from . import storm_costs, storm_threads
+from . import command_line, storm_costs, storm_threads
 from .doc_tables import DOCS, fill, markdown
 from .figures.storm import draw
 from .storm_sets import PRESETS, SETS, Headers, classes_of, packets_of, sets, stand_ins
@@ -453,4 +453,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command_line.run(main)

@@ -45,6 +45,7 @@ from sflgen.proof import prove
 from sflgen.session import Session
 from sflgen.store import Store
 
+from . import command_line
 from .conext2014 import batch_of
 from .public_sets import SHARED
 
@@ -319,4 +320,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command_line.run(main)

@@ -27,6 +27,7 @@ from hitables.ir.fields import Family
 from hitables.kernel.machine import machine
 from hitables.parse.packet_stream import open_packets
 
+from . import command_line
 from .doc_tables import fill, markdown
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -158,4 +159,4 @@ def rate_table(rates: list[dict[str, Any]]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    command_line.run(main)

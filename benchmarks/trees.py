@@ -34,6 +34,7 @@ from hitables.kernel.machine import machine
 from hitables.parse import classbench
 from hitables.parse import trace as traces
 
+from . import command_line
 from .conext2014 import CHAIN, batch_of, decided
 from .doc_tables import fill, markdown
 from .figures.trees import draw, table
@@ -282,4 +283,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command_line.run(main)

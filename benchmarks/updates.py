@@ -41,7 +41,7 @@ from hitables.parse import trace as traces
 from sflgen.counters import counted_text
 from sflgen.kernel import Kernel
 
-from . import streams
+from . import command_line, streams
 from .conext2014 import CHAIN, batch_of, decided
 from .doc_tables import DOCS, fill, markdown
 from .kills import kills
@@ -330,4 +330,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command_line.run(main)

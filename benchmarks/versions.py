@@ -25,6 +25,7 @@ from hitables.kernel.contents_nft import expressions_of
 from hitables.kernel.load_save import load
 from hitables.kernel.namespace import Namespace
 
+from . import command_line
 from .saves import furnished
 from .spellings import SECTIONS, Section
 
@@ -99,4 +100,4 @@ def main(root: str, only: str, drawn: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command_line.run(main)

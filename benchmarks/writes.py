@@ -33,6 +33,7 @@ from hitables.kernel.replay import ReplayResult, replay
 from hitables.verify import bdd, exact
 from hitables.verify.question import Answer, Difference, Equal, Question, differs
 
+from . import command_line
 from .doc_tables import DOCS
 
 FIGURES = DOCS / "evaluation" / "writes.json"
@@ -295,4 +296,4 @@ def main(programs: int, seed: int, replayed: float, jobs: int, output: Path | No
 
 
 if __name__ == "__main__":
-    main()
+    command_line.run(main)

@@ -19,11 +19,11 @@ from pathlib import Path
 
 import click
 
-from hitables.errors import HitablesError
 from hitables.ir.rule import Role
 from hitables.kernel.machine import machine
 from hitables.syntax.extensions import MATCHES
 
+from .. import command_line
 from ..doc_tables import DOCS, fill, markdown
 from .judge import UNTRIED, Disagreement, Judgement, Mistake, is_event, judge, rule_of, try_mistakes
 from .record import (
@@ -230,8 +230,4 @@ def main(
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except HitablesError as error:
-        click.echo(f"matrix: {error}", err=True)
-        sys.exit(2)
+    command_line.run(main)

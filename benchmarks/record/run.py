@@ -19,6 +19,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from .. import command_line
 from ..doc_tables import DOCS
 from .page import write
 from .papers import PAPERS
@@ -172,4 +173,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command_line.run(main)
