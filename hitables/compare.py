@@ -155,10 +155,8 @@ class _Run:
         answer, seconds = self.timed(table, chains, backends)
         if isinstance(answer, Equal):
             return [Case(table, chains, backends, answer, seconds)]
-        if not answer.chain or (isinstance(answer, Difference) and answer.packet is None):
-            # The difference is in rules with memory, which the chains of the table share.
-            answered = (answer.backend,) if answer.backend is not None else backends
-            return [Case(table, (), answered, answer, seconds), Case(table, chains, backends, None, 0.0)]
+        if _is_of_table(answer):
+            return _cases_of_table(table, chains, backends, answer, seconds)
         assert answer.chain in chains, "an engine answers for the chains and backends of its question"
         cases: list[Case] = []
         for chain in chains:
@@ -172,6 +170,8 @@ class _Run:
         while rest:
             answer, seconds = first or self.timed(table, (chain,), rest)
             first = None
+            if _is_of_table(answer):
+                return cases + _cases_of_table(table, (chain,), rest, answer, seconds)
             answered = self.answered(answer, rest)
             cases.append(Case(table, (chain,), answered, answer, seconds))
             rest = tuple(backend for backend in rest if backend not in answered)
@@ -219,6 +219,22 @@ class _Run:
         may_drop = self.question.malformed is Malformed.STRICTER and is_malformed(packet)
         reason = differs(before, after, may_drop, self.question.verdict_only)
         return reason == difference.reason and not before.open | after.open
+
+
+def _is_of_table(answer: Answer) -> bool:
+    """Whether it is about rules with memory, which the chains of a table share."""
+    if isinstance(answer, Equal):
+        return False
+    return not answer.chain or (isinstance(answer, Difference) and answer.packet is None)
+
+
+def _cases_of_table(
+    table: str, chains: tuple[str, ...], backends: tuple[Backend, ...], answer: Answer, seconds: float
+) -> list[Case]:
+    """*answer* about the table as a whole, for which *chains* are not compared."""
+    assert not isinstance(answer, Equal)
+    answered = (answer.backend,) if answer.backend is not None else backends
+    return [Case(table, (), answered, answer, seconds), Case(table, chains, backends, None, 0.0)]
 
 
 def _exact(before: Program, after: Program, question: Question, sampling: Sampling, tell: Tell) -> Answer:

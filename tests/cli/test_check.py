@@ -217,6 +217,26 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         compare(A, A, "diagrams")
 
 
+def test_one_chain_may_differ_in_memory_and_another_for_a_packet(run: Any) -> None:
+    blocked = "-A source -s 203.0.113.8/32 -j source_drop\n"
+    before = (
+        "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD DROP [0:0]\n:OUTPUT ACCEPT [0:0]\n"
+        ":target - [0:0]\n:target_drop - [0:0]\n:source - [0:0]\n:source_drop - [0:0]\n"
+        "-A INPUT -j source\n-A FORWARD -j source\n-A FORWARD -j target\n"
+        "-A target -d 203.0.113.9/32 -j target_drop\n-A target_drop -m limit --limit 1/min -j LOG\n"
+        f"{blocked}-A source -s 203.0.113.9/32 -j source_drop\n"
+        "-A source_drop -m limit --limit 1/min -j LOG\n-A source_drop -j DROP\nCOMMIT\n"
+    )
+    after = before.replace(blocked, "")
+    told = run(before, after, status=1).stdout
+    assert "chain INPUT (legacy and nft): verdict DROP becomes ACCEPT" in told
+    assert "chain FORWARD (legacy and nft): the memory of the rule in line 16 of the first is not one" in told
+    cases = json.loads(run(before, after, "--format", "json", status=1).stdout)["cases"]
+    assert [(case["chains"], case["answer"]) for case in cases] == [
+        (["INPUT"], "different"), ([], "different"), (["FORWARD"], "not asked"), (["OUTPUT"], "equal"),
+    ]  # fmt: skip
+
+
 # ---- trouble ----
 
 
