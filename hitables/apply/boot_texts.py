@@ -5,7 +5,8 @@ jumps then.  So the text for the boot has neither these chains nor the rules tha
 enters a chain which does not exist would be refused as a whole.
 
 ufw appends its jumps, behind rules that have decided by then.  But if it finds its chains when it starts, it
-fills them and leaves the jumps to them where they are.  So the text has these jumps, and the chains empty.
+fills them and leaves the jumps to them where they are.  sshguard fills its chain, and makes neither the chain
+nor a jump.  So the text has these jumps, and the chains empty.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from ..errors import HitablesError
 from ..ir.fields import Family
-from ..ir.foreign import is_foreign
+from ..ir.foreign import is_foreign, is_made_by_hand
 from ..reader import read
 from . import texts
 from .counts import keyed, of_source
@@ -78,11 +79,11 @@ def boot_rules(
 
 def stays_empty(name: str) -> bool:
     """Whether the text for the boot has the chain *name* of another program, without rules."""
-    return any(name in chains for chains in _UFW)
+    return is_made_by_hand(name) or any(name in chains for chains in _UFW)
 
 
 def _for_boot(chains: Chains, patterns: Sequence[str]) -> Chains:
-    """*chains* without those of others, but with the jumps to chains of ufw, and these chains empty."""
+    """*chains* without those of others, but with the jumps to those that stay empty, and these."""
 
     def is_kept(rule: TextRule) -> bool:
         return stays_empty(rule.enters) or not is_foreign(rule.enters, patterns)
@@ -96,7 +97,8 @@ def _for_boot(chains: Chains, patterns: Sequence[str]) -> Chains:
     for of_ufw in _UFW:
         if not entered.isdisjoint(of_ufw):
             kept |= {name: TextChain() for name in of_ufw if is_foreign(name, patterns)}
-    return kept
+    by_hand = (name for name in entered if is_made_by_hand(name) and is_foreign(name, patterns))
+    return kept | {name: TextChain() for name in by_hand}
 
 
 def _with_jumps(source: Chains, compiled: Chains) -> Chains:

@@ -5,6 +5,7 @@ bans.  So of the chains that match --leave the kernel's are kept, and so are the
 enter them, since the other program inserted these.  A jump of the rule set to such a chain that does not
 exist now is left out: fail2ban, for instance, cannot start when a chain of its name exists.  So is one that
 came from the kernel (`of_kernel`) and is not there any more: its program is about to remove its chain.
+A chain that its program fills, but does not make, is made if it is missing, without rules.
 """
 
 from __future__ import annotations
@@ -12,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..ir.foreign import goes_last
+from ..ir.foreign import goes_last, is_made_by_hand
 from ..ir.foreign import is_foreign as matches
-from ..ir.program import BUILT_IN
 from .texts import LINES_OF_KERNEL, Chains, Tables, TextChain, TextRule, callees, empty
 
 
@@ -52,17 +52,14 @@ def merge(wanted: Tables, kernel: Tables, is_foreign: Callable[[str], bool]) -> 
             policy = chain.policy or (present[chain_name].policy if chain_name in present else "ACCEPT")
             rules = _rules(name, chain_name, chain, present, left, is_foreign, merged.notes)
             merged.tables[name][chain_name] = replace(chain, policy=policy, rules=rules)
-        for chain_name in BUILT_IN.get(name, ()):
-            if is_foreign(chain_name) and chain_name in chains and chains[chain_name].rules:
-                merged.notes.append(
-                    f"table {name}: --leave leaves chain {chain_name} as the kernel has it: the rules that "
-                    "the file has there are not loaded"
-                )
         kept = sorted(each for each in left if not is_foreign(each))
         if kept:
             merged.notes.append(
                 f"table {name}: kept as they are, because chains of others enter them: {', '.join(kept)}"
             )
+        entered = {rule.enters for chain in merged.tables[name].values() for rule in chain.rules}
+        by_hand = (each for each in entered if is_foreign(each) and is_made_by_hand(each))
+        merged.tables[name].update({each: TextChain() for each in by_hand})
         merged.tables[name].update({each: chain for each, chain in present.items() if each in left})
     return merged
 
@@ -131,11 +128,13 @@ def _rules(
     here = present[name].rules if name in present else ()
     jumps = [rule.body for rule in here if is_foreign(rule.enters)]
     for rule in chain.rules:
-        if is_foreign(rule.enters) and rule.line >= LINES_OF_KERNEL:
+        if not is_foreign(rule.enters) or is_made_by_hand(rule.enters):
+            rules.append(rule)
+        elif rule.line >= LINES_OF_KERNEL:
             if rule.body in jumps:
                 jumps.remove(rule.body)
                 rules.append(rule)
-        elif is_foreign(rule.enters) and rule.enters not in left:
+        elif rule.enters not in left:
             notes.append(
                 f"table {table}, chain {name}: left out, because chain {rule.enters} does not exist now: "
                 f"{rule.body}"

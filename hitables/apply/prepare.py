@@ -31,7 +31,7 @@ from .counts import keyed, of_compiled, of_source
 from .kernel import Kernel
 from .load import Wanted
 from .others import Merged, merge, of_kernel
-from .same_rules import with_jumps_as_spelled
+from .same_rules import rules_not_loaded, with_jumps_as_spelled
 from .texts import LINES_OF_KERNEL, Tables, TextChain
 
 OnStage = Callable[[str], None]
@@ -99,6 +99,7 @@ def prepare(
     refuse_compiled(program, file)
     program = with_jumps_as_spelled(program, found.program, patterns)
     merged = merge(texts.of_program(program), found.tables, lambda name: is_foreign(name, patterns))
+    merged.notes += rules_not_loaded(program, found.program, patterns)
     merged.tables = _numbered(merged.tables)
     source = texts.with_lines(
         read(texts.write(merged.tables), family=kernel.family, name=file), merged.tables

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 from ..ir.foreign import is_foreign
 from ..ir.program import Chain, Program
 from ..ir.rule import Role, Rule
+from ..nouns import counted
+
+_SHOWN = 5  # chains in a note
 
 
 def rule_key(rule: Rule) -> object:
@@ -49,3 +53,23 @@ def _spelled(chain: Chain, present: Chain | None, patterns: Sequence[str]) -> Ch
             rule = same.pop(0)._replace(line=rule.line, counters=rule.counters, notes=rule.notes)
         rules.append(rule)
     return chain.with_rules(tuple(rules))
+
+
+def rules_not_loaded(program: Program, kernel: Program, patterns: Sequence[str]) -> list[str]:
+    """Notes on the rules of *program* in foreign chains, which stay as *kernel* has them."""
+    present = {(table.name, chain.name): chain.rules for table in kernel for chain in table.chains}
+    notes = []
+    for table in program:
+        missing = {}
+        for chain in table.chains:
+            if chain.rules and is_foreign(chain.name, patterns):
+                here = Counter(map(rule_key, present.get((table.name, chain.name), ())))
+                missing[chain.name] = (Counter(map(rule_key, chain.rules)) - here).total()
+        shown = [f"{name} ({counted(number, 'rule')})" for name, number in missing.items() if number]
+        if shown:
+            more = [f"and {counted(len(shown) - _SHOWN, 'more chain')}"] if len(shown) > _SHOWN else []
+            notes.append(
+                f"table {table.name}: --leave leaves chains as the kernel has them: rules that only the file "
+                f"has there are not loaded: {', '.join([*shown[:_SHOWN], *more])}"
+            )
+    return notes

@@ -182,3 +182,52 @@ def test_the_rules_of_ufw_come_after_a_boot_where_they_came_when_confirmed(
         of_input = [line for line in held.splitlines() if line.startswith("-A INPUT ")]
         assert [line for line in in_order if line.startswith("-A INPUT ")] == of_input
         booted.hitables("status")
+
+
+def test_a_chain_that_its_program_only_fills_is_made_with_the_jump_of_the_file(
+    backend: Backend, tmp_path: Path
+) -> None:
+    """sshguard makes neither its chain nor a jump to it."""
+    jump = "-A INPUT -p tcp -m tcp --dport 22 -j sshguard"
+    text = f"*filter\n:INPUT DROP\n:sshguard -\n{jump}\n-A INPUT -p tcp -m tcp --dport 22 -j ACCEPT\nCOMMIT\n"
+    ban = ["-I", "sshguard", "-s", "198.51.100.9", "-j", "DROP"]
+    with Namespace() as namespace:
+        firewall = Firewall(namespace, tmp_path, backend)
+        told = firewall.apply(firewall.file(text), "--leave", "sshguard").stderr
+        assert "left out" not in told
+        confirmed = plain(firewall.save())
+        assert jump in confirmed
+        firewall.iptables(*ban)
+        assert "the kernel holds" in firewall.hitables("status").stdout
+        firewall.apply(firewall.file(text), "--leave", "sshguard")
+        assert "-s 198.51.100.9/32 -j DROP" in firewall.save()
+        firewall.iptables("-F")
+        firewall.iptables("-X")
+        firewall.hitables("status", "--repair")
+        assert plain(firewall.save()) == confirmed
+        firewall.hitables("persist", "--unit-folder", tmp_path)
+    with Namespace() as fresh:
+        again = Firewall(fresh, tmp_path, backend)
+        fresh.call(execute, ["sh", str(tmp_path / "state" / "boot" / "load")])
+        assert plain(again.save()) == confirmed
+        again.iptables(*ban)
+        assert "the kernel holds" in again.hitables("status").stdout
+
+
+def test_rules_that_were_there_already_bring_such_a_chain_back(backend: Backend, tmp_path: Path) -> None:
+    jump = "-A INPUT -p tcp -m tcp --dport 22 -j sshguard"
+    text = f"*filter\n:INPUT DROP\n:sshguard -\n{jump}\n-A INPUT -i lo -j ACCEPT\nCOMMIT\n"
+    with Namespace() as namespace:
+        firewall = Firewall(namespace, tmp_path, backend)
+        firewall.load(text)
+        confirmed = plain(firewall.save())
+        assert "recorded" in firewall.apply(firewall.file(text), "--leave", "sshguard").stderr
+        firewall.iptables("-F")
+        firewall.iptables("-X")
+        firewall.hitables("status", "--repair")
+        assert plain(firewall.save()) == confirmed
+        firewall.hitables("persist", "--unit-folder", tmp_path)
+    with Namespace() as fresh:
+        again = Firewall(fresh, tmp_path, backend)
+        fresh.call(execute, ["sh", str(tmp_path / "state" / "boot" / "load")])
+        assert plain(again.save()) == confirmed

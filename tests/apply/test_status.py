@@ -173,10 +173,26 @@ def test_a_compiled_chain_that_becomes_one_of_others_keeps_its_trees(firewall: F
 def test_rules_of_the_file_in_a_built_in_chain_that_is_left_are_named(firewall: Firewall) -> None:
     said = firewall.apply(firewall.file(RULES), "--leave", "INPUT").stderr
     assert (
-        "--leave leaves chain INPUT as the kernel has it: the rules that the file has there are not loaded"
-        in said
-    )
+        "table filter: --leave leaves chains as the kernel has them: rules that only the file has there are not "
+        "loaded: INPUT ("
+    ) in said
     assert "the kernel holds" in firewall.hitables("status").stdout
+
+
+def test_rules_of_the_file_in_a_chain_of_others_are_counted(firewall: Firewall) -> None:
+    """Only those that the kernel's chain does not hold, however they are spelled."""
+    held = "-A DOCKER-USER -s 203.0.113.0/24 -p tcp -m tcp --dport 25 -j DROP\n"
+    before = f"*filter\n:FORWARD DROP [0:0]\n:DOCKER-USER - [0:0]\n-A FORWARD -j DOCKER-USER\n{held}COMMIT\n"
+    firewall.load(before)
+    spelled = "-A DOCKER-USER -p tcp --dport 25 -s 203.0.113.0/24 -j DROP\n"
+    said = firewall.apply(firewall.file(before.replace(held, spelled)), "--leave", "docker").stderr
+    assert "not loaded" not in said
+    more = held + held.replace("25", "26") + held.replace("25", "27")
+    said = firewall.apply(firewall.file(before.replace(held, more)), "--leave", "docker").stderr
+    assert "rules that only the file has there are not loaded: DOCKER-USER (2 rules)" in said
+    assert "--dport 26" not in firewall.save()
+    said = firewall.apply(firewall.file(before.replace(held, held + held)), "--leave", "docker").stderr
+    assert "not loaded: DOCKER-USER (1 rule)" in said
 
 
 def test_a_pattern_that_matches_chains_of_trees_leaves_them(firewall: Firewall) -> None:
