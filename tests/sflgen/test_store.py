@@ -437,7 +437,7 @@ with Store.open(Path(sys.argv[1])) as store:
 
 def test_a_killed_writer_leaves_all_answered_commits(folder: Path) -> None:
     rng = random.Random(5)
-    for _ in range(8):
+    for _ in range(examples(16)):
         with subprocess.Popen(
             [sys.executable, "-c", WRITER, folder], stdout=subprocess.PIPE, text=True
         ) as writer:
