@@ -135,7 +135,7 @@ def test_every_mutant_is_caught_or_proved_equal(kind: str, sheet: Sheet) -> None
 @pytest.mark.parametrize("kind", ["policy", "port", "DNAT to another address", "jump to goto"])
 def test_the_kernel_confirms_what_is_caught(kind: str, sheet: Sheet) -> None:
     findings = set()
-    for seed in range(6):
+    for seed in range(4):
         line = try_order("everything", (sheet, sheet), Order(kind, False, seed, kernel=True))
         assert not line.failure, line.failure
         findings.add(line.finding)

@@ -62,10 +62,10 @@ def test_the_whole_run_takes_about_an_hour_and_the_short_one_a_minute() -> None:
 @pytest.mark.needs_kernel
 @pytest.mark.parametrize("backend", Backend)
 def test_every_rule_set_is_measured_with_the_same_packets_and_accepts_them(backend: Backend) -> None:
-    runs = [saturation.measured((60, 2), run, 1, 0.05, backend) for run in range(2)]
+    runs = [saturation.measured((30, 2), run, 1, 0.05, backend) for run in range(2)]
     assert all(list(run) == ["empty", "input", "paper", "tree"] for run in runs)
     assert all(each.delivered == each.received == each.sent for run in runs for each in run.values())
-    for row in saturation.points((60, 2), runs):
+    for row in saturation.points((30, 2), runs):
         assert row["with_io"]["mean"] > 0 and row["received"][0]["io"] > 0
 
 

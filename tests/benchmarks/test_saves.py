@@ -80,7 +80,7 @@ def test_drawn_rules_have_one_key_just_when_the_kernel_holds_the_same(
     section: Section, family: Family, within: Within
 ) -> None:
     scratch = within(family, Backend.LEGACY)
-    assert saves.try_drawn(section, family, Backend.LEGACY, 12, 0, scratch).otherwise == []
+    assert saves.try_drawn(section, family, Backend.LEGACY, 8, 0, scratch).otherwise == []
 
 
 @pytest.mark.needs_kernel

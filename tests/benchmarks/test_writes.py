@@ -21,7 +21,7 @@ def test_some_programs_through_both_engines() -> None:
 
 @pytest.mark.needs_kernel
 def test_the_kernel_contradicts_none_of_some_differences() -> None:
-    tally = writes.try_seeds(([f"kernel/{number}" for number in range(16)], 1.0))
+    tally = writes.try_seeds(([f"kernel/{number}" for number in range(10)], 1.0))
     assert not tally.failures, tally.failures[0]
     assert tally.counts["kernel: confirmed"] >= 2
 

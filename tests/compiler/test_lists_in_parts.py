@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.every_packet import TooMany, difference, every_walk
 from support.lists_in_parts import drawn, text
-from support.scale import examples
+from support.scale import deep, examples
 
 import hitables
 from hitables.build.tree import EntryKind
@@ -128,7 +128,7 @@ def test_every_packet_is_treated_as_in_the_list(seed: int) -> None:
             source, backend=backend, family=family, malformed=malformed, min_length=8, max_expansion=8
         )
     assert not output.faults
-    walks = every_walk(output.before, output.program, (Backend(backend),), most=5000)
+    walks = every_walk(output.before, output.program, (Backend(backend),), most=5000 if deep() else 2000)
     with contextlib.suppress(TooMany):
         assert difference(walks, Question(malformed=malformed)) is None
 
@@ -145,7 +145,7 @@ def test_the_drawn_lists_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None
         return trees
 
     monkeypatch.setattr(run_trees, "apart", noting)
-    for seed in range(40):
+    for seed in range(15):
         rng = random.Random(seed)
         hitables.compile(drawn(rng, Family.IPV4), min_length=8, max_expansion=8)
     assert {EntryKind.ASK, EntryKind.MEET, EntryKind.GO, EntryKind.RULE} <= steps

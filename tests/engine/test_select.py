@@ -334,7 +334,7 @@ def test_rules_too_interwoven_for_products_are_still_found() -> None:
 
 
 def test_best_updates_what_it_picked() -> None:
-    boxes = drawn(16, 200)
+    boxes = drawn(16, 100)
     headers = near(17, boxes, 1000)
     for plan in ("best", "best(updates=1000000)"):
         with engine.open(plan, listed(boxes[::2])) as db, engine.open("linear", listed(boxes[::2])) as linear:

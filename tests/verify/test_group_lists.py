@@ -27,7 +27,7 @@ from hitables.verify.question import Answer, Difference, Equal, Question
 
 pytestmark = pytest.mark.engine
 # Pairs of programs to try, from REGROUP_SEED on; set REGROUP_PAIRS for a longer campaign.
-PAIRS = int(os.environ.get("REGROUP_PAIRS", "150"))
+PAIRS = int(os.environ.get("REGROUP_PAIRS", "100"))
 SEED = int(os.environ.get("REGROUP_SEED", "0"))
 QUESTION = Question()
 SEEDS = Path(__file__).parents[2] / "rulesets/seeds"
@@ -114,7 +114,7 @@ def test_lists_prove_no_slip_with_effects_memory_and_jumps(monkeypatch: pytest.M
         if not np.array_equal(list_program(rules).outcomes(), grouped.outcomes()):
             differ += 1
             assert not answer, grouped.text()
-    assert differ > 0.2 * 2 * PAIRS
+    assert differ > 0.15 * 2 * PAIRS
     assert read > 0.8 * 2 * PAIRS
 
 
@@ -123,7 +123,7 @@ def test_no_rule_that_stays_is_searched_twice_or_too_early(
     slip: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     differ = 0
-    for seed in range(SEED, SEED + (PAIRS if slip == "wider" else PAIRS // 3)):
+    for seed in range(SEED, SEED + (PAIRS if slip == "wider" else PAIRS // 2)):
         rng = random.Random(f"{slip} {seed}")
         rules = make_list(rng, rng.randrange(6, 16), EFFECTS)
         grouped = Grouping(rules, rng, slip, late=True).write()
