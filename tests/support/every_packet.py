@@ -74,6 +74,7 @@ def every_walk(
             if chain.policy is None:
                 continue
             walks = 0
+            tables = [each.table(table.name) for each in (before, after)]
             for packet in headers(matches, points, before.family, chain.name):
                 malformed = is_malformed(packet)
                 for backend in backends:
@@ -83,10 +84,7 @@ def every_walk(
                         if walks > most:
                             raise TooMany
                         asked = answering(packet, script, points)
-                        walks_of_both = (
-                            semantics.run(each.table(table.name), chain.name, asked, backend)
-                            for each in (before, after)
-                        )
+                        walks_of_both = (semantics.run(each, chain.name, asked, backend) for each in tables)
                         yield Both(malformed, *walks_of_both)
                         more = script.turn()
 
@@ -166,12 +164,12 @@ def headers(
         [False, True] if family is Family.IPV6 else [False],
         [False, True] if Field.MAC in tested else [False],
     ]
-    seen: set[str] = set()
+    seen: set[tuple[object, ...]] = set()
     for values, size, (bad, one, cut, mac) in product(product(*sides.values()), sizes, product(*flags)):
         packet = _packet(family, dict(zip(sides, values, strict=True)), size, bad, one, cut, mac)
         if packet is not None:
             # Packets that differ only in fields that they lack are the same.
-            shown = str((packet.values, packet.raw, size, bad, one, cut))
+            shown = (tuple(packet.values.items()), tuple(packet.raw.items()), size, bad, one, cut)
             if shown not in seen:
                 seen.add(shown)
                 yield packet
