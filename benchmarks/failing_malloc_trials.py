@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -128,9 +128,12 @@ def drawn_rule(layout: Layout, rng: random.Random) -> list[Range]:
     return [(start, start | (1 << bits) - 1) for start, bits in zip(starts, free, strict=True)]
 
 
+@cache
 def some_packets(layout: Layout) -> npt.NDArray[np.uint32]:
     """Every 37th of all packets."""
-    return layout.headers(list(itertools.product(*(range(1 << width) for width in layout.widths)))[::37])
+    packets = layout.headers(list(itertools.product(*(range(1 << width) for width in layout.widths)))[::37])
+    packets.setflags(write=False)
+    return packets
 
 
 def opened(plan: str, rules: dict[int, list[Range]], layout: Layout) -> engine.Database:
