@@ -250,7 +250,7 @@ def test_calibrate_writes_a_profile_that_stats_reads(tmp_path: Path, monkeypatch
     monkeypatch.setattr("hitables.kernel.calibrate.PIECE", 0.01)
     monkeypatch.setattr("hitables.kernel.calibrate.TREE_PIECE", 0.01)
     monkeypatch.setattr("hitables.kernel.calibrate.TREES", ((16, 0), (64, 0), (64, 8), (256, 8)))
-    monkeypatch.setattr("hitables.kernel.calibrate.KNOTS", (64, 256, 1024, 2048))
+    monkeypatch.setattr("hitables.kernel.calibrate.KNOTS", (64, 128, 256, 512))
     monkeypatch.setattr("hitables.kernel.calibrate.TREE_RUNS", 2)
     path, rules = tmp_path / "profile.json", tmp_path / "rules"
     done = CliRunner().invoke(main, ["calibrate", "--backend", "nft", "-o", str(path)])

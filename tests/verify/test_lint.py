@@ -275,7 +275,7 @@ def test_exactly_the_removable_rules_are_reported(rng: random.Random) -> None:
     check_removable(small_program(rng))
 
 
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(40))
 @given(programs(tiny=True))
 def test_the_packets_that_a_rule_is_examined_for_change_no_answer(drawn: Program) -> None:
     """All packets for each rule; those that it may affect; single packets, chains and short runs first."""
