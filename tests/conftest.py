@@ -31,6 +31,7 @@ from support.scale import DEEP, FEWER, USUAL
 # An editable install compiles the engine when it is imported.  Done here it is done once, before
 # the workers start; two at a time would spoil ninja's records.
 import hitables  # noqa: F401
+from hitables.engine import run as engine_run
 from hitables.kernel import stopwatch
 
 # A test that fails says how to repeat it; how fast a machine is fails none.
@@ -74,6 +75,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     gc.set_threshold(*GC_THRESHOLDS)
     stopwatch.SLICE = 0.01  # what is measured in the kernel is not what is tried
+    engine_run.TIMED, engine_run.SECONDS = 20_000, 0.02  # nor how fast classifiers are
     if not hasattr(config, "workerinput"):
         # An editable install reads byte code but writes none, so each of some 500 processes would compile
         # what it imports (a third of the time that a command takes to start).

@@ -100,14 +100,17 @@ def lookups_per_s(
     db: Any,
     headers: NDArray[np.uint32],
     *,
-    packets: int = TIMED,
-    seconds: float = SECONDS,
+    packets: int | None = None,
+    seconds: float | None = None,
     batches: bool = True,
 ) -> float:
     """The median rate of searches of *packets* headers, drawn from *headers*, by this thread: in batches, or
-    each begun when the last has answered.
+    each begun when the last has answered.  TIMED of them, for SECONDS, where nothing else is said.
     """
     import numpy as np
+
+    packets = TIMED if packets is None else packets
+    seconds = SECONDS if seconds is None else seconds
 
     if not len(headers):
         raise HitablesError("a trace without packets cannot be timed")
