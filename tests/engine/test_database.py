@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.scale import examples
+from support.scale import deep, examples
 
 from hitables import engine
 from hitables.engine import Layout, Rules
@@ -200,6 +200,7 @@ def many_updates(
     *few* rules and updates for one that builds anew at each.
     """
     count = 600 if few else 1500
+    count = count if deep() else count // 2
     first = dict(draws(1, layout, 20 if few else 200))
     packets = np.ascontiguousarray(every_packet(layout)[::step])
     updates = [(priority // 10 if few else priority, chosen) for priority, chosen in draws(2, layout, count)]
