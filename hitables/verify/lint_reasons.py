@@ -62,7 +62,7 @@ class Reasons:
             any_packets = True
             earlier = self._met(each, at, at.number, region)
             ending = {index: rule for index, rule in earlier.items() if self._decides(rule, each, region)}
-            if not ending:  # a match of a chain that only logs may drop a packet
+            if not ending and each.packets.malformed:  # a match of a chain that only logs may drop it
                 ending = {index: rule for index, rule in earlier.items() if rule.enters}
             unreached |= not ending
             last = max(ending, default=0)

@@ -112,3 +112,14 @@ def test_the_nearest_of_many_rules_that_packets_meet_is_named() -> None:
     many = "".join(f"-A INPUT -s 10.0.{at}.0/24 -p tcp -j DROP\n" for at in range(lint_reasons.MOST_MET + 1))
     rules = f"{many}-A INPUT -s 10.0.0.0/8 -j REJECT\n-A INPUT -s 10.0.0.0/9 -j ACCEPT\n"
     assert summary(rules) == [(NEVER, 71, (70,))]
+
+
+def test_a_jump_to_an_empty_chain_covers_no_rule_that_its_packets_never_reach() -> None:
+    rules = (
+        "-A INPUT -m conntrack --ctstate INVALID -j DROP\n-A INPUT -j some\n"
+        "-A some -j none\n-A some -m conntrack --ctstate INVALID -j DROP\n"
+    )
+    chains = ":some - [0:0]\n:none - [0:0]\n"
+    program = hitables.read(f"*filter\n:INPUT ACCEPT [0:0]\n{chains}{rules}COMMIT\n", name="rules")
+    (found,) = (each for each in report(hitables.lint(program), program, 0.0).findings if each.kind == NEVER)
+    assert found.message.endswith("never matches: no packet that reaches some can match it")
