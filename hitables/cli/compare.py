@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from .help import argument, command, option, section
-from .inputs import program_of, warn_of_leave
+from .inputs import program_of, warn, warn_of_leave
 from .options import (
     backend_option,
     family_option,
@@ -95,6 +95,28 @@ def _read_programs(
         progress(f"reading {file}")
         texts[file] = read_text(file)
         programs.append(program_of(texts[file], file, family))
+    return programs, texts
+
+
+def _read_compared(
+    files: Sequence[str], family: str | None, progress: Callable[[str], None]
+) -> tuple[list[Any], dict[str, str]]:
+    """As `_read_programs`; a text without a sign of its family is of IPv6 where another of *files* is."""
+    from ..files import read_text
+    from ..ir.fields import Family
+    from ..parse.guess_family import guess_family, says_no_family
+
+    texts = {}
+    for file in files:
+        progress(f"reading {file}")
+        texts[file] = read_text(file)
+    of_ipv6 = [file for file, text in texts.items() if guess_family(text, file) is Family.IPV6]
+    programs = []
+    for file in files:
+        as_another = family is None and of_ipv6 and says_no_family(texts[file], file)
+        if as_another:
+            warn(f"{file} is read as IPv6, as {of_ipv6[0]} is: --family says of which family both are")
+        programs.append(program_of(texts[file], file, "6" if as_another else family))
     return programs, texts
 
 
@@ -198,7 +220,7 @@ def check(
     arguments = _arguments(options) | {"engine": engine, "packets": packets, "seed": seed}
     reports = []
     with progress_bar() as progress:
-        (before, *programs), texts = _read_programs([against, *files_after], family, progress)
+        (before, *programs), texts = _read_compared([against, *files_after], family, progress)
         warn_of_leave(options["leave"], [before, *programs])
         for after in programs:
             checked = api.check(before, after, progress=progress, **arguments)
@@ -280,7 +302,7 @@ def diff(
     check_outputs({"--output": output}, {"A": before, "B": after})
     began = time.monotonic()
     with progress_bar() as progress:
-        (first, second), texts = _read_programs([before, after], family, progress)
+        (first, second), texts = _read_compared([before, after], family, progress)
         warn_of_leave(options["leave"], [first, second])
         differences = api.diff(first, second, progress=progress, **_arguments(options))
     _give([report(differences, first, second, limit, time.monotonic() - began)], texts, form, output)

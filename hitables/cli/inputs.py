@@ -49,7 +49,7 @@ def _warn_of_family(program: Program, text: str) -> None:
     from ..parse.guess_family import doubt
 
     if reason := doubt(text, program.name):
-        _warn(
+        warn(
             f"{program.name} is read as IPv{int(program.family)}, but {reason}: --family says of which "
             "family it is"
         )
@@ -78,7 +78,7 @@ def _warn_of_lost(program: Program) -> None:
 
     for table in program:
         for line, rules in table.replaced:
-            _warn(
+            warn(
                 f"{program.name}, line {table.line}: *{table.name} comes again, so iptables-restore drops "
                 f"that of line {line}, with {counted(rules, 'rule')}; join the two"
             )
@@ -89,7 +89,7 @@ def _warn_of_unknown(program: Program) -> None:
     from ..parse.near_names import near_names
 
     for option, name, known in near_names(program):
-        _warn(f"{program.name}: {option} {name} is not known, and kept as it is; did you mean {known}?")
+        warn(f"{program.name}: {option} {name} is not known, and kept as it is; did you mean {known}?")
 
 
 def warn_of_leave(words: Sequence[str], programs: Sequence[Program]) -> None:
@@ -98,9 +98,10 @@ def warn_of_leave(words: Sequence[str], programs: Sequence[Program]) -> None:
 
     for word, preset in unmatched(words, programs):
         hint = f"; did you mean {preset}?" if preset else ""
-        _warn(f"--leave {word}: no chain has this name{hint}")
+        warn(f"--leave {word}: no chain has this name{hint}")
 
 
-def _warn(message: str) -> None:
+def warn(message: str) -> None:
+    """Tell a warning, under the name of the command."""
     tool = click.get_current_context().find_root().command.name
     click.echo(f"{tool}: warning: {message}", err=True)

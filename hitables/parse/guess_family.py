@@ -43,6 +43,7 @@ _ESCAPED = re.compile(r"\\.")
 _IPV4_ICMP = re.compile(r"-(?:p|-proto|-protocol)\s+(?:icmp|1)(?!\S)")
 
 _IPV6_NAME = re.compile(r"ip6tables|[._-]v6(?![a-z0-9])", re.IGNORECASE)
+_IPV4_NAME = re.compile(r"[._-]v4(?![a-z0-9])", re.IGNORECASE)
 # As hitables itself names the files of a host (office6.rules); also the name of a sixth one.
 _MAYBE_IPV6_NAME = re.compile(r"(?<!\d)6(?!\d)")
 
@@ -101,6 +102,13 @@ def doubt(text: str, name: str) -> str:
         return f"it has {found[0]}"
     may_be_named_so = _MAYBE_IPV6_NAME.search(os.path.basename(name)) is not None
     return "its name has a 6" if may_be_named_so and not has_icmp(text) else ""
+
+
+def says_no_family(text: str, name: str) -> bool:
+    """Whether nothing in the text or its name is of one family, so that IPv4 is only the likelier one."""
+    if _tools(text) or _IPV4_NAME.search(os.path.basename(name)) or guess_family(text, name) is Family.IPV6:
+        return False
+    return not (_first(_IPV4_ADDRESS, text) or has_icmp(text))
 
 
 def has_icmp(text: str) -> bool:
