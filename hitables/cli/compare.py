@@ -88,36 +88,37 @@ def _read_programs(
     files: Sequence[str], family: str | None, progress: Callable[[str], None]
 ) -> tuple[list[Any], dict[str, str]]:
     """The rule sets of *files*, and their texts; one at most is standard input (files.check_outputs)."""
-    from ..files import read_text
-
-    programs, texts = [], {}
-    for file in files:
-        progress(f"reading {file}")
-        texts[file] = read_text(file)
-        programs.append(program_of(texts[file], file, family))
-    return programs, texts
+    texts = _read_texts(files, progress)
+    return [program_of(text, file, family) for file, text in texts], dict(texts)
 
 
 def _read_compared(
     files: Sequence[str], family: str | None, progress: Callable[[str], None]
 ) -> tuple[list[Any], dict[str, str]]:
     """As `_read_programs`; a text without a sign of its family is of IPv6 where another of *files* is."""
-    from ..files import read_text
     from ..ir.fields import Family
     from ..parse.guess_family import guess_family, says_no_family
 
-    texts = {}
-    for file in files:
-        progress(f"reading {file}")
-        texts[file] = read_text(file)
-    of_ipv6 = [file for file, text in texts.items() if guess_family(text, file) is Family.IPV6]
+    texts = _read_texts(files, progress)
+    of_ipv6 = [file for file, text in texts if guess_family(text, file) is Family.IPV6]
     programs = []
-    for file in files:
-        as_another = family is None and of_ipv6 and says_no_family(texts[file], file)
+    for file, text in texts:
+        as_another = family is None and of_ipv6 and says_no_family(text, file)
         if as_another:
             warn(f"{file} is read as IPv6, as {of_ipv6[0]} is: --family says of which family both are")
-        programs.append(program_of(texts[file], file, "6" if as_another else family))
-    return programs, texts
+        programs.append(program_of(text, file, "6" if as_another else family))
+    return programs, dict(texts)
+
+
+def _read_texts(files: Sequence[str], progress: Callable[[str], None]) -> list[tuple[str, str]]:
+    """Each of *files*, which may be named twice, and its text."""
+    from ..files import read_text
+
+    texts = []
+    for file in files:
+        progress(f"reading {file}")
+        texts.append((file, read_text(file)))
+    return texts
 
 
 def _give(reports: Sequence[Any], texts: dict[str, str], form: str, output: str) -> None:

@@ -177,7 +177,9 @@ def test_rules_without_a_sign_of_their_family_are_of_that_of_the_others(
         named = "edited" if sign else "rules.v4"
         (tmp_path / named).write_text(text.format(sign))
         done = forked.run(["hitables", *command, "rules.v6", named], folder=str(tmp_path))
-        assert done.returncode == 2 and "--family 4 or 6 reads both as one" in done.stderr, sign
+        assert done.returncode == 2 and "where this is guessed wrongly, --family names it" in done.stderr, (
+            sign
+        )
 
 
 def test_rules_of_a_doubtful_family_are_read_as_ipv4_with_a_warning(run: Any) -> None:
