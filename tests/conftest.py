@@ -25,7 +25,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from support import small_namespace
+from support import forked, small_namespace
 from support.scale import DEEP, FEWER, USUAL
 
 # An editable install compiles the engine when it is imported.  Done here it is done once, before
@@ -75,7 +75,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     gc.set_threshold(*GC_THRESHOLDS)
     stopwatch.SLICE = 0.01  # what is measured in the kernel is not what is tried
-    engine_run.TIMED, engine_run.SECONDS = 20_000, 0.02  # nor how fast classifiers are
+    engine_run.TIMED, engine_run.SECONDS = forked.TIMED, forked.SECONDS
     if not hasattr(config, "workerinput"):
         # An editable install reads byte code but writes none, so each of some 500 processes would compile
         # what it imports (a third of the time that a command takes to start).

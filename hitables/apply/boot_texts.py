@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from ..errors import HitablesError
 from ..ir.fields import Family
-from ..ir.foreign import is_foreign, is_made_by_hand
+from ..ir.foreign import MADE_BY_USER, is_foreign
 from ..reader import read
 from . import texts
 from .counts import keyed, of_source
@@ -34,6 +34,8 @@ _UFW = [
     ]
     for ufw in ("ufw", "ufw6")
 ]
+# Chains that their programs fill when they find them; those of one list are there together.
+_FILLED = [*_UFW, *([name] for name in MADE_BY_USER)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ def boot_rules(
 
 def stays_empty(name: str) -> bool:
     """Whether the text for the boot has the chain *name* of another program, without rules."""
-    return is_made_by_hand(name) or any(name in chains for chains in _UFW)
+    return any(name in chains for chains in _FILLED)
 
 
 def _for_boot(chains: Chains, patterns: Sequence[str]) -> Chains:
@@ -94,11 +96,10 @@ def _for_boot(chains: Chains, patterns: Sequence[str]) -> Chains:
         if not is_foreign(name, patterns)
     }
     entered = {rule.enters for chain in kept.values() for rule in chain.rules}
-    for of_ufw in _UFW:
-        if not entered.isdisjoint(of_ufw):
-            kept |= {name: TextChain() for name in of_ufw if is_foreign(name, patterns)}
-    by_hand = (name for name in entered if is_made_by_hand(name) and is_foreign(name, patterns))
-    return kept | {name: TextChain() for name in by_hand}
+    for together in _FILLED:
+        if not entered.isdisjoint(together):
+            kept |= {name: TextChain() for name in together if is_foreign(name, patterns)}
+    return kept
 
 
 def _with_jumps(source: Chains, compiled: Chains) -> Chains:

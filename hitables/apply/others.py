@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..ir.foreign import goes_last, is_made_by_hand
+from ..ir.foreign import MADE_BY_USER, goes_last
 from ..ir.foreign import is_foreign as matches
 from .texts import LINES_OF_KERNEL, Chains, Tables, TextChain, TextRule, callees, empty
 
@@ -58,8 +58,8 @@ def merge(wanted: Tables, kernel: Tables, is_foreign: Callable[[str], bool]) -> 
                 f"table {name}: kept as they are, because chains of others enter them: {', '.join(kept)}"
             )
         entered = {rule.enters for chain in merged.tables[name].values() for rule in chain.rules}
-        by_hand = (each for each in entered if is_foreign(each) and is_made_by_hand(each))
-        merged.tables[name].update({each: TextChain() for each in by_hand})
+        made = (each for each in MADE_BY_USER if each in entered and is_foreign(each))
+        merged.tables[name].update({each: TextChain() for each in made})
         merged.tables[name].update({each: chain for each, chain in present.items() if each in left})
     return merged
 
@@ -128,7 +128,7 @@ def _rules(
     here = present[name].rules if name in present else ()
     jumps = [rule.body for rule in here if is_foreign(rule.enters)]
     for rule in chain.rules:
-        if not is_foreign(rule.enters) or is_made_by_hand(rule.enters):
+        if not is_foreign(rule.enters) or rule.enters in MADE_BY_USER:
             rules.append(rule)
         elif rule.line >= LINES_OF_KERNEL:
             if rule.body in jumps:

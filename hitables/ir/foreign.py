@@ -61,7 +61,7 @@ PRESETS: dict[str, tuple[str, ...]] = {
 }
 
 # Chains that a program fills, but does not make: the user declares them, and writes the jumps to them.
-_MADE_BY_HAND = ("sshguard",)
+MADE_BY_USER = ("sshguard",)
 
 
 class _Appended(NamedTuple):
@@ -144,11 +144,6 @@ def is_foreign(name: str, patterns: Sequence[str]) -> bool:
 def preset_of(name: str) -> str:
     """The word for --leave that means the chain *name*: the program that is known to have it, or the name."""
     return next((word for word, patterns in PRESETS.items() if is_foreign(name, patterns)), name)
-
-
-def is_made_by_hand(name: str) -> bool:
-    """Whether the chain is one that a program fills, but neither makes nor enters: the user does."""
-    return name in _MADE_BY_HAND
 
 
 def appended(table: str, chain: Chain, patterns: Sequence[str]) -> str:

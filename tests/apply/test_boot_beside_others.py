@@ -184,6 +184,23 @@ def test_the_rules_of_ufw_come_after_a_boot_where_they_came_when_confirmed(
         booted.hitables("status")
 
 
+def flush_and_repair(firewall: Firewall, confirmed: str) -> None:
+    firewall.iptables("-F")
+    firewall.iptables("-X")
+    firewall.hitables("status", "--repair")
+    assert plain(firewall.save()) == confirmed
+
+
+def assert_a_boot_loads(confirmed: str, backend: Backend, folder: Path) -> None:
+    with Namespace() as namespace:
+        Firewall(namespace, folder, backend).hitables("persist", "--unit-folder", folder)
+        namespace.call(execute, ["sh", str(folder / "state" / "boot" / "load")])
+        booted = Firewall(namespace, folder, backend)
+        assert plain(booted.save()) == confirmed
+        booted.iptables("-I", "sshguard", "-s", "198.51.100.9", "-j", "DROP")
+        assert "the kernel holds" in booted.hitables("status").stdout
+
+
 def test_a_chain_that_its_program_only_fills_is_made_with_the_jump_of_the_file(
     backend: Backend, tmp_path: Path
 ) -> None:
@@ -201,17 +218,8 @@ def test_a_chain_that_its_program_only_fills_is_made_with_the_jump_of_the_file(
         assert "the kernel holds" in firewall.hitables("status").stdout
         firewall.apply(firewall.file(text), "--leave", "sshguard")
         assert "-s 198.51.100.9/32 -j DROP" in firewall.save()
-        firewall.iptables("-F")
-        firewall.iptables("-X")
-        firewall.hitables("status", "--repair")
-        assert plain(firewall.save()) == confirmed
-        firewall.hitables("persist", "--unit-folder", tmp_path)
-    with Namespace() as fresh:
-        again = Firewall(fresh, tmp_path, backend)
-        fresh.call(execute, ["sh", str(tmp_path / "state" / "boot" / "load")])
-        assert plain(again.save()) == confirmed
-        again.iptables(*ban)
-        assert "the kernel holds" in again.hitables("status").stdout
+        flush_and_repair(firewall, confirmed)
+    assert_a_boot_loads(confirmed, backend, tmp_path)
 
 
 def test_rules_that_were_there_already_bring_such_a_chain_back(backend: Backend, tmp_path: Path) -> None:
@@ -222,12 +230,5 @@ def test_rules_that_were_there_already_bring_such_a_chain_back(backend: Backend,
         firewall.load(text)
         confirmed = plain(firewall.save())
         assert "recorded" in firewall.apply(firewall.file(text), "--leave", "sshguard").stderr
-        firewall.iptables("-F")
-        firewall.iptables("-X")
-        firewall.hitables("status", "--repair")
-        assert plain(firewall.save()) == confirmed
-        firewall.hitables("persist", "--unit-folder", tmp_path)
-    with Namespace() as fresh:
-        again = Firewall(fresh, tmp_path, backend)
-        fresh.call(execute, ["sh", str(tmp_path / "state" / "boot" / "load")])
-        assert plain(again.save()) == confirmed
+        flush_and_repair(firewall, confirmed)
+    assert_a_boot_loads(confirmed, backend, tmp_path)

@@ -69,7 +69,7 @@ def test_a_file_that_is_missing_is_told_by_the_program() -> None:
     assert done.stderr == "before_after: none: No such file or directory\n"
 
 
-def test_every_benchmark_ends_so() -> None:
+def test_every_benchmark_is_run_so() -> None:
     mains = [path for path in BENCHMARKS.rglob("*.py") if "\ndef main(" in path.read_text()]
     others = [path.name for path in mains if "    command_line.run(main)\n" not in path.read_text()]
     assert len(mains) > 40

@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from support.forked import LEAVE, NEEDED, read_again
+from support.forked import LEAVE, NEEDED, TIME_SHORTLY, read_again
 
 SERVER = f"""{LEAVE}
 import gc, importlib, marshal, os, select, signal, socket, sys
@@ -29,9 +29,7 @@ for name in sys.argv[2:]:
 # What is set up on this host (ufw, firewalld) is no matter of the tests.
 import hitables.apply.neighbours, pathlib
 hitables.apply.neighbours.ETC = pathlib.Path("/nonexistent")
-# Nor is how fast classifiers are.
-import hitables.engine.run
-hitables.engine.run.TIMED, hitables.engine.run.SECONDS = 20_000, 0.02
+{TIME_SHORTLY}
 gc.collect()
 gc.freeze()
 print("ready", flush=True)

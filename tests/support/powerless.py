@@ -29,7 +29,7 @@ pathlib.Path.is_file = lambda path: os.path.isfile(path)
 
 
 def powerless(*command: str) -> subprocess.CompletedProcess[str]:
-    """The result of hitables or sflgen, called by the user nobody, who has no rights."""
+    """Run hitables or sflgen as the user `nobody`, not as root; its status and what it printed."""
     if os.geteuid():
         pytest.skip("only root becomes another user")
     return forked.run(command, uid=UID_OF_NOBODY, preload=IMPORT_ALL_MODULES)
