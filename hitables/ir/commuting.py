@@ -102,6 +102,8 @@ def _in_order(chain: Chain, regrouped: Regrouped | None) -> Chain:
 
 def regrouped(rules: Sequence[Rule], counting: CountingChains) -> Regrouped | None:
     """The rules with those of one action in groups; None where no run has two groups of GROUP rules."""
+    if len(rules) < 2 * GROUP:
+        return None
     if sum(_passes(rule.target) or _calls(rule.target) for rule in rules) < 2 * GROUP:
         return None
     order: list[int] = []

@@ -44,12 +44,13 @@ def _test(match: Match) -> str:
         # Which rule of a shared memory is loaded first depends on the order in which tables are printed.
         return match.key.partition(FIRST_LOADED)[0].rstrip()
     # In the order of the fields, as the kernel prints them: `--syn --dport 22` is `--dport 22 --syn`.
+    in_order = match.tests if len(match.tests) == 1 else sorted(match.tests, key=_by_field)
     tests = [
-        f"{_NAMES[field]} {values.pairs}"
-        for field, values in sorted(match.tests, key=_by_field)
-        if values != _ANY.get(field)
+        f"{_NAMES[field]} {values.pairs!s}"
+        for field, values in in_order
+        if field not in _ANY or values != _ANY[field]
     ]
-    return f"{match.name} {' '.join(tests)} {match.either} {match.native}" if tests else match.name
+    return f"{match.name} {' '.join(tests)} {match.either!s} {match.native!s}" if tests else match.name
 
 
 def _by_field(test: Test) -> Field:

@@ -18,6 +18,11 @@ from .drafts import ChainDraft, TableDraft
 from .part_meaning import as_jump
 from .rule_parts import nearest
 
+# Names of the extensions that the kernel does not take everywhere.
+_WITH_SCOPES = {
+    name for extensions in (MATCHES, TARGETS) for name, extension in extensions.items() if extension.scopes
+}
+
 
 class Resolver:
     """Binds the names of one table.
@@ -108,9 +113,9 @@ class Resolver:
                 "declare chains in front of the rules",
             )
 
-    def _scopes(self, part: Match | Target | None) -> list[Scope]:
+    def _scopes(self, part: Match | Target) -> list[Scope]:
         """The scopes of a match or target with its words; a target is one unless it enters a chain."""
-        if part is None or not part.name or part.name in self.table.chains:
+        if part.name in self.table.chains:
             return []
         if isinstance(part, Target) and part.kind is not Kind.VERDICT:
             return []
@@ -119,19 +124,33 @@ class Resolver:
 
     def check_scopes(self) -> None:
         """Refuse matches and targets that the kernel does not take in this table, or below these chains."""
-        below: dict[str, set[str]] = {}
+        scopes = self._scopes_to_check()
+        if not scopes:
+            return
+        below = _below(self.table)
         for name, chain in self.table.chains.items():
-            # Rules share equal matches and targets, so there are far fewer objects than rules.
-            parts: dict[int, Match | Target | None] = {id(rule.target): rule.target for rule in chain.rules}
-            matches = list(joined.from_iterable(rule.matches for rule in chain.rules))
-            parts.update(zip(map(id, matches), matches, strict=True))
-            scopes = {key: bound for key, part in parts.items() if (bound := self._scopes(part))}
-            if not scopes:
-                continue
-            below = below or _below(self.table)
-            if any(self._refusal(scope, below[name]) for bound in scopes.values() for scope in bound):
+            parts = {id(part) for rule in chain.rules for part in (*rule.matches, rule.target)}
+            bound = joined.from_iterable(scopes[key] for key in parts & scopes.keys())
+            if any(self._refusal(scope, below[name]) for scope in bound):
                 for error in self._errors(chain, scopes, below[name]):
                     self._note(error)
+
+    def _scopes_to_check(self) -> dict[int, list[Scope]]:
+        """The scopes that not every chain of this table is in, by the identity of the match or target.
+
+        A large rule set has many short chains, whose rules share equal matches and targets; so all chains are
+        looked at together.
+        """
+        rules = list(joined.from_iterable(chain.rules for chain in self.table.chains.values()))
+        matches = joined.from_iterable(map(attrgetter("matches"), rules))
+        targets = filter(None, map(attrgetter("target"), rules))
+        parts = {id(part): part for part in joined(matches, targets) if part.name in _WITH_SCOPES}
+        every = set(BUILT_IN[self.table.name])
+        scopes = {
+            key: [scope for scope in self._scopes(part) if self._refusal(scope, every)]
+            for key, part in parts.items()
+        }
+        return {key: bound for key, bound in scopes.items() if bound}
 
     def _errors(
         self, chain: ChainDraft, scopes: dict[int, list[Scope]], below: set[str]

@@ -289,13 +289,16 @@ class AtOnce:
 
     def merged(self) -> Iterator[MergedClasses]:
         """Classes that read the rules alike: in turn, until all are proved."""
-        encodings: list[Callable[[], Encoding]] = [lambda: self.encoding]
-        encodings += [functools.partial(self._encoded, form) for form in range(len(self.forms))]
+        if not self._merged:
+            self._merged.append(self._classes(self.encoding, self._names_in_parts))
+        yield self._merged[0]
+        encodings: list[Callable[[], Encoding]]
+        encodings = [functools.partial(self._encoded, form) for form in range(len(self.forms))]
         if self.forms and not self._is_regrouped:
             encodings.append(lambda: self.encoding)
-        for at, encoding in enumerate(encodings):
+        for at, encoding in enumerate(encodings, 1):
             if at == len(self._merged):
-                self._merged.append(self._classes(encoding(), frozenset() if at else self._names_in_parts()))
+                self._merged.append(self._classes(encoding(), frozenset))
             yield self._merged[at]
 
     def _names_in_parts(self) -> frozenset[str]:
@@ -317,7 +320,7 @@ class AtOnce:
             )
         return self._encodings[form]
 
-    def _classes(self, encoding: Encoding, in_parts: frozenset[str]) -> MergedClasses:
+    def _classes(self, encoding: Encoding, in_parts: Callable[[], frozenset[str]]) -> MergedClasses:
         return MergedClasses(encoding, self.question, self.deadline, self.chains, in_parts)
 
 

@@ -14,7 +14,7 @@ Cost: one run per group instead of one per class and backend.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -78,8 +78,8 @@ class MergedClasses:
     """Two tables, and what is proved of them for groups of classes.
 
     chains      the built-in chains that are compared
-    in_parts    chains of the first program that may be printed in parts: they, and those that lead to them,
-                are compared by lists of groups, and not by regions
+    in_parts    makes, once, the names of the chains of the first program that may be printed in parts: these,
+                and those that lead to them, are compared by lists of groups, and not by regions
     why         after `proved`: why lists that seem to be printed by groups were compared by regions
     differ      after `proved`: whether the programs differ for a packet of a group, which no class may have
     """
@@ -90,11 +90,11 @@ class MergedClasses:
         question: Question,
         deadline: Deadline,
         chains: Sequence[str],
-        in_parts: frozenset[str] = frozenset(),
+        in_parts: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
         self.question, self.deadline, self.chains = question, deadline, chains
         self.encoding = encoding
-        self.in_parts = frozenset(encoding.chain(0, name) for name in in_parts)
+        self._names_in_parts = in_parts
         self.readings = {backend: encoding.read_by(backend) for backend in question.backends}
         self.why: dict[str, str] = {}
         self.differ = False
@@ -111,6 +111,11 @@ class MergedClasses:
             else:
                 self._proved[chain] = self._prove(chain)
         return self._proved[chain]
+
+    @cached_property
+    def in_parts(self) -> frozenset[int]:
+        """The chains of the first program that may be printed in parts."""
+        return frozenset(self.encoding.chain(0, name) for name in self._names_in_parts())
 
     @cached_property
     def lists(self) -> GroupLists:
@@ -133,8 +138,7 @@ class MergedClasses:
         before = self._regions()
         known = dict(self.why)
         by_lists = self._has_lists(chain)
-        by_regions = self.in_parts.isdisjoint(self._reached(chain))
-        for group in self._class_groups() if by_lists or by_regions else ():
+        for group in self._class_groups() if by_lists or self._may_compare_regions(chain) else ():
             status = ProveStatus.TOO_DEEP
             noted = dict(self.why)
             for leave_out in self._leaves_out if by_lists else ():
@@ -142,13 +146,13 @@ class MergedClasses:
                     status = self._prove_by_lists(group, chain, leave_out)
             if status == ProveStatus.EQUAL:
                 self.why = noted
-            if status == ProveStatus.TOO_DEEP and by_regions:
+            if status == ProveStatus.TOO_DEEP and self._may_compare_regions(chain):
                 status = self._compare_regions(group, chain)
             if status in (ProveStatus.NO_TIME, ProveStatus.NO_MEMORY, ProveStatus.STOPPED):
                 break
             if status == ProveStatus.EQUAL:
                 equal += group.members
-        if not by_regions:  # nothing was compared by them
+        if self.why != known and not self._may_compare_regions(chain):  # nothing was compared by them
             self.why = known
         return self._regions() - before, frozenset(equal)
 
@@ -330,6 +334,12 @@ class MergedClasses:
                         why[name] = "a rule that is printed nowhere may decide packets"
         self.why |= why
         return ProveStatus.TOO_DEEP if status in (ProveStatus.DIFFER, ProveStatus.PAIRS) else status
+
+    def _may_compare_regions(self, chain: str) -> bool:
+        reached = self._reached(chain)
+        sizes = np.diff(self.encoding.chain_start)
+        # A chain of one rule has no parts; so most built-in chains need not look for any.
+        return all(sizes[each] < 2 for each in reached) or self.in_parts.isdisjoint(reached)
 
     def _compare_regions(self, group: ClassGroup, chain: str) -> ProveStatus:
         prover = self._prover(group.members[0][0])
