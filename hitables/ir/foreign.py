@@ -22,8 +22,9 @@ from ..errors import InvalidOption
 from .program import BUILT_IN, Chain, Program, Table
 from .rule import EVERYTHING, Ends, Kind, Metadata, Rule, Target
 
-# Chains of firewalld by zone.  Other programs call chains so, too.
+# Chains of firewalld by zone, and of groups of rules of Proxmox.  Other programs call chains so, too.
 _BY_ZONE = ("IN_*", "OUT_*", "FWD_*", "FWDI_*", "FWDO_*", "PRE_*", "POST_*")
+_GROUPS = ("GROUP-*-IN", "GROUP-*-OUT")
 # By program: patterns for the names of its chains.
 PRESETS: dict[str, tuple[str, ...]] = {
     "docker": ("DOCKER", "DOCKER-*"),
@@ -38,6 +39,11 @@ PRESETS: dict[str, tuple[str, ...]] = {
     "libvirt": (
         *("LIBVIRT_*", "libvirt-in", "libvirt-out", "libvirt-in-post", "libvirt-host-in"),
         *("FI-vnet*", "FO-vnet*", "HI-vnet*", "FJ-vnet*", "FP-vnet*", "HJ-vnet*"),
+    ),
+    # pve-firewall: its own chains, those of guests by interface and by bridge, and those of groups of rules.
+    "proxmox": (
+        *("PVEFW-*", "tap*i*-IN", "tap*i*-OUT", "veth*i*-IN", "veth*i*-OUT"),
+        *("fwbr*-FW", "fwbr*-IN", "fwbr*-OUT", "fwbr*-IPS", *_GROUPS),
     ),
     "ufw": ("ufw-*", "ufw6-*"),
     "firewalld": (
@@ -92,6 +98,11 @@ _APPENDED = (
     _Appended("FLANNEL-*", ("FLANNEL-POSTRTG",), "nat", ("POSTROUTING",), True),
     _Appended("FLANNEL-*", ("FLANNEL-FWD",), "filter", ("FORWARD",), True),
     _Appended("ufw*-*", ("ufw-before-input",), "filter", ("INPUT", "OUTPUT", "FORWARD"), False),
+    *(
+        _Appended(f"PVEFW-{chain}", (f"PVEFW-{chain}",), table, (chain,), False)
+        for table, chains in (("filter", ("INPUT", "OUTPUT", "FORWARD")), ("raw", ("PREROUTING",)))
+        for chain in chains
+    ),
 )
 
 _BUILT_IN = dict.fromkeys(name for names in BUILT_IN.values() for name in names)
@@ -179,7 +190,8 @@ def recognised(program: Program, patterns: Sequence[str] = ()) -> list[str]:
     names = {chain.name for table in program for chain in table.chains if chain.policy is None}
     unmatched = [name for name in names if not is_foreign(name, patterns)]
     telling = {
-        preset: [pattern for pattern in own if pattern not in _BY_ZONE] for preset, own in PRESETS.items()
+        preset: [pattern for pattern in own if pattern not in (*_BY_ZONE, *_GROUPS)]
+        for preset, own in PRESETS.items()
     }
     return [preset for preset, own in telling.items() if any(is_foreign(name, own) for name in unmatched)]
 

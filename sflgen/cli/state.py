@@ -53,8 +53,8 @@ if TYPE_CHECKING:
         metavar="PATTERN",
         multiple=True,
         help="Never change or compare chains of this name, which other programs manage (DOCKER*, f2b-*), or "
-        "those of docker, fail2ban, kube, calico, cilium, flannel, podman, libvirt, ufw, firewalld, "
-        "crowdsec, miniupnpd, sshguard, tailscale, psad, fwknop; may be repeated.",
+        "those of docker, fail2ban, kube, calico, cilium, flannel, podman, libvirt, proxmox, ufw, "
+        "firewalld, crowdsec, miniupnpd, sshguard, tailscale, psad, fwknop; may be repeated.",
     ),
 )
 @section(

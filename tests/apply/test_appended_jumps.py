@@ -177,13 +177,17 @@ def test_programs_may_append_their_jumps_anew(
         firewall.hitables("status")
 
 
-@pytest.mark.parametrize("jump", ["", "-A INPUT -j ufw-before-input\n"])
-def test_trees_of_a_chain_to_which_ufw_may_append_are_called(jump: str) -> None:
-    """It appends its jumps if it finds none."""
+@pytest.mark.parametrize("has_jump", [False, True])
+@pytest.mark.parametrize(("program", "called"), [("ufw", "ufw-before-input"), ("proxmox", "PVEFW-INPUT")])
+def test_trees_of_a_chain_to_which_ufw_or_proxmox_may_append_are_called(
+    program: str, called: str, has_jump: bool
+) -> None:
+    """They append their jumps if they find none."""
+    jump = f"-A INPUT -j {called}\n" if has_jump else ""
     rules = (
         NAT[NAT.index("-A") :].replace("-A OUTPUT", "-A INPUT").replace("REDIRECT --to-ports 8443", "DROP")
     )
-    text = f"*filter\n:INPUT ACCEPT [0:0]\n:ufw-before-input - [0:0]\n{jump}{rules}"
-    output = hitables.compile(text, leave="ufw")
+    text = f"*filter\n:INPUT ACCEPT [0:0]\n:{called} - [0:0]\n{jump}{rules}"
+    output = hitables.compile(text, leave=program)
     assert bool(re.search("^-A INPUT .* -g ht", output.text, flags=re.MULTILINE)) == bool(jump)
     assert " -g ht" in output.text

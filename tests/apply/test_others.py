@@ -187,7 +187,7 @@ def test_lint_says_nothing_of_chains_that_are_left() -> None:
         ("MINIUPNPD", "miniupnpd"), ("MINIUPNPD-POSTROUTING", "miniupnpd"), ("sshguard", "sshguard"),
         ("ts-input", "tailscale"), ("ts-postrouting", "tailscale"), ("PSAD_BLOCK_INPUT", "psad"),
         ("FWKNOP_MASQUERADE", "fwknop"), ("FLANNEL-POSTRTG", "flannel"),
-        ("CILIUM_POST_nat", "cilium"), ("OLD_CILIUM_FORWARD", "cilium"),
+        ("PVEFW-HOST-IN", "proxmox"), ("CILIUM_POST_nat", "cilium"), ("OLD_CILIUM_FORWARD", "cilium"),
     ],
 )  # fmt: skip
 def test_presets_know_the_chains_of_their_programs(name: str, preset: str) -> None:
@@ -197,6 +197,16 @@ def test_presets_know_the_chains_of_their_programs(name: str, preset: str) -> No
     assert recognised(program, patterns_of([preset])) == []
     for chain in ("INPUT", "web", "docker_web", "LOGDROP", "FI-web", "libvirt-web"):
         assert not is_foreign(chain, patterns_of(PRESETS))
+
+
+@pytest.mark.parametrize("name", ["tap100i0-IN", "veth101i1-OUT", "fwbr100v3-FW", "GROUP-web-servers-IN"])
+def test_chains_of_guests_and_groups_are_those_of_proxmox(name: str) -> None:
+    assert is_foreign(name, patterns_of(["proxmox"]))
+
+
+def test_chains_of_groups_alone_are_not_taken_for_those_of_proxmox() -> None:
+    lone = "*filter\n:INPUT ACCEPT [0:0]\n:GROUP-A-IN - [0:0]\nCOMMIT\n"
+    assert recognised(hitables.read(lone)) == []
 
 
 def test_chains_by_zone_alone_are_not_taken_for_those_of_firewalld() -> None:
