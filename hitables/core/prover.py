@@ -179,6 +179,8 @@ class Mismatch(NamedTuple):
     extra      rule of each program that had an effect in that program only, before, or else asked a memory;
                None: none did
     acted      of each: whether it had an effect
+    more       of each: whether more rules had an effect, or asked a memory, in that program only
+    reordered  both had the same effects in another order: *extra* are the first that differ
     verdicts   number of the verdict of each program; None: not known, as the run was to find one difference,
                or what follows the rules of *extra* is the same
     sets       by dimension and number of writes before: low, high, low, high, ... as coordinates; facts that
@@ -191,6 +193,8 @@ class Mismatch(NamedTuple):
     rules: tuple[int | None, int | None]
     extra: tuple[int | None, int | None]
     acted: tuple[bool, bool]
+    more: tuple[bool, bool]
+    reordered: bool
     verdicts: tuple[int | None, int | None]
     sets: dict[tuple[int, int], tuple[int, ...]]
     made: dict[tuple[int, int], int]
@@ -374,15 +378,15 @@ _ASKED_BY = (None, 0, 1)  # by enum asked
 
 
 def _mismatch(words: list[int], known: dict[tuple[int, ...], tuple[int, ...]]) -> Mismatch:
-    """A record: its length, four rules, two verdicts, sets, answers.
+    """A record: its length, four rules, two verdicts, flags, sets, answers.
 
     *known*: the ends of sets that earlier records have, as most have the same few.
     """
     given = [None if word == NONE else word for word in words[1:7]]
     sets: dict[tuple[int, int], tuple[int, ...]] = {}
     made: dict[tuple[int, int], int] = {}
-    here = 8
-    for _ in range(words[7]):
+    here = 9
+    for _ in range(words[8]):
         dim, epoch, effect, pairs = words[here : here + 4]
         ends = tuple(words[here + 4 : here + 4 + 2 * pairs])
         sets[dim, epoch] = known.setdefault(ends, ends)
@@ -397,6 +401,8 @@ def _mismatch(words: list[int], known: dict[tuple[int, ...], tuple[int, ...]]) -
     extra = [None if word is None else word >> 1 for word in given[2:4]]
     acted = [word is not None and bool(word & 1) for word in given[2:4]]
     rules, verdicts = (given[0], given[1]), (given[4], given[5])
+    more, reordered = (bool(words[7] & 1), bool(words[7] & 2)), bool(words[7] & 4)
     return Mismatch(
-        rules, (extra[0], extra[1]), (acted[0], acted[1]), verdicts, sets, made, answers, asked_by
+        *(rules, (extra[0], extra[1]), (acted[0], acted[1]), more, reordered),
+        *(verdicts, sets, made, answers, asked_by),
     )

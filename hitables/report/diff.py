@@ -37,6 +37,7 @@ class ChangeGroup:
     """Changes of one chain and one kind of packets that the same lines decide; the largest region first.
 
     before, after  what the two rule sets do, of a joined group in its first region
+    reordered      as of its changes
     """
 
     table: str
@@ -44,6 +45,7 @@ class ChangeGroup:
     packets: str
     before: RegionOutcome
     after: RegionOutcome
+    reordered: bool
     regions: tuple[Change, ...]
 
     @property
@@ -105,9 +107,9 @@ def _groups(changes: list[Change]) -> list[ChangeGroup]:
     """Groups of whole packets first, then of fragments and broken headers; in each kind changed verdicts
     first, then by headers.
     """
-    regions: dict[tuple[str, str, str, RegionOutcome, RegionOutcome], list[Change]] = {}
+    regions: dict[tuple[str, str, str, RegionOutcome, RegionOutcome, bool], list[Change]] = {}
     for change in changes:
-        key = change.table, change.chain, change.packets, change.before, change.after
+        key = change.table, change.chain, change.packets, change.before, change.after, change.reordered
         regions.setdefault(key, []).append(change)
     groups = [ChangeGroup(*key, tuple(of_key)) for key, of_key in regions.items()]
     return _in_order(groups)
@@ -122,12 +124,13 @@ def _in_order(groups: list[ChangeGroup]) -> list[ChangeGroup]:
 
 def _but_line_before(group: ChangeGroup) -> object:
     """All of a group but the line that decided its packets."""
-    return group.place, group.packets, replace(group.before, line=0), group.after
+    return group.place, group.packets, group.reordered, replace(group.before, line=0), group.after
 
 
 def _but_line_after(group: ChangeGroup) -> object:
     """All of a group but the lines that decide its packets."""
-    return group.place, group.packets, replace(group.before, line=0), replace(group.after, line=0)
+    but_lines = replace(group.before, line=0), replace(group.after, line=0)
+    return group.place, group.packets, group.reordered, *but_lines
 
 
 def _joined(groups: list[ChangeGroup], key: Callable[[ChangeGroup], object]) -> list[ChangeGroup]:
@@ -159,7 +162,8 @@ def _without_repetition(
         regions = frozenset(
             (described[id(each)], each.facts, each.asked, each.backends) for each in group.regions
         )
-        original = first.setdefault((group.place, group.before, group.after, regions), group)
+        treatment = group.before, group.after, group.reordered
+        original = first.setdefault((group.place, treatment, regions), group)
         if original is group:
             also[group] = []
         else:
@@ -188,10 +192,15 @@ def _treatment(group: ChangeGroup) -> str:
     if group.changes_verdict:
         was, now = (_decided(each, lines) for each, lines in zip((before, after), group.lines, strict=True))
         parts.append(f"was {was}, now {now}")
+    if group.reordered:
+        (was_first, was_at), (now_first, now_at) = before.effects[0], after.effects[0]
+        first = f"first {was_first}{_at(was_at)}, now first {now_first}{_at(now_at)}"
+        return "; ".join([*parts, f"the same effects in another order: {first}"])
     for words, outcome in (("no longer", before), ("now also", after)):
         for effect, line in outcome.effects:
             if not (group.changes_verdict and effect in asked):  # which the packets are told by
-                parts.append(f"{words} {effect}{_at(line)}")
+                more = " and more" if outcome.more else ""
+                parts.append(f"{words} {effect}{_at(line)}{more}")
     return "; ".join(parts)
 
 
@@ -330,6 +339,7 @@ def _change(change: Change, family: Family) -> dict[str, Any]:
         "facts": [{"key": key, "holds": holds} for key, holds in change.facts],
         "asked": [{"key": key, "yes": yes} for key, yes in change.asked],
         "headers": str(change.headers),
+        "reordered": change.reordered,
         "before": _outcome(change.before),
         "after": _outcome(change.after),
     }
@@ -337,4 +347,4 @@ def _change(change: Change, family: Family) -> dict[str, Any]:
 
 def _outcome(outcome: RegionOutcome) -> dict[str, Any]:
     effects = [{"effect": effect, "line": line} for effect, line in outcome.effects]
-    return {"verdict": outcome.verdict, "line": outcome.line, "effects": effects}
+    return {"verdict": outcome.verdict, "line": outcome.line, "effects": effects, "more": outcome.more}

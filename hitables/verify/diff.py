@@ -51,12 +51,14 @@ class RegionOutcome:
 
     verdict  None: the same as in the other program; it varies within the region
     line     of the rule that decides; 0: the policy, or a rule without a line
-    effects  that only this program has: (effect, line)
+    effects  the first that only this program has: (effect, line)
+    more     whether this program has more effects that the other one has not
     """
 
     verdict: str | None
     line: int
     effects: tuple[tuple[str, int], ...] = ()
+    more: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ class Change:
     facts    CONSTANT matches, and whether they hold
     asked    matches with memory or chance that were asked, and whether they held
     headers  how many: addresses, protocol, and ports or icmp type
+    reordered  both programs have the same effects in another order: their *effects* are the first that differ
     """
 
     table: str
@@ -80,6 +83,7 @@ class Change:
     headers: int
     before: RegionOutcome
     after: RegionOutcome
+    reordered: bool = False
 
 
 @dataclass
@@ -115,7 +119,7 @@ def changes(before: Program, after: Program, question: Question, *, tell: Tell) 
         for change in _changes_of_chain(comparison, out):
             content = (
                 change.table, change.chain, change.packets, tuple(change.box.items()), change.facts,
-                change.asked, change.before, change.after,
+                change.asked, change.before, change.after, change.reordered,
             )  # fmt: skip
             same = merged.get(content)
             if same is not None:
@@ -175,7 +179,8 @@ def _explanation(region: DifferingRegion) -> tuple[object, ...]:
     """All of a region but its packets: regions with one explanation may be joined."""
     rules = (None if ref is None else (ref.chain, ref.index) for ref in (*region.rules, *region.extra))
     asked = region.answers, region.asked_by
-    return _kind(region.packets), *rules, *region.acted, *region.verdicts, *asked
+    effects = *region.acted, *region.more, region.reordered
+    return _kind(region.packets), *rules, *effects, *region.verdicts, *asked
 
 
 def joined(
@@ -199,6 +204,7 @@ def joined(
             area.headers,
             outcomes[0],
             outcomes[1],
+            first.reordered,
         )
 
 
@@ -240,14 +246,15 @@ def areas(comparison: Comparison, regions: list[DifferingRegion]) -> Iterator[Ar
 def _outcome(comparison: Comparison, region: DifferingRegion, side: int, chains: LongChains) -> RegionOutcome:
     extra, verdict = region.extra[side], region.verdicts[side]
     effects = () if extra is None else ((_effect(extra.rule, region.acted[side]), extra.rule.line),)
+    more = region.more[side]
     if verdict is None:
-        return RegionOutcome(None, 0, effects)
+        return RegionOutcome(None, 0, effects, more)
     packet = comparison.draft(region, side).packet()
     walk = semantics.run(chains.of(packet), comparison.chain, packet, comparison.backend)
     if walk.verdict == verdict:
-        return RegionOutcome(verdict, _deciding_line(walk), effects)
+        return RegionOutcome(verdict, _deciding_line(walk), effects, more)
     decider = region.rules[side]  # where values are written that no packet shows
-    return RegionOutcome(verdict, 0 if decider is None else decider.rule.line, effects)
+    return RegionOutcome(verdict, 0 if decider is None else decider.rule.line, effects, more)
 
 
 def _effect(rule: Rule, acted: bool) -> str:

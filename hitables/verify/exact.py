@@ -131,6 +131,8 @@ class DifferingRegion:
     rules      the rules at which the two programs part; None: the end of the chain
     extra      rules that had an effect in one program only, before that, or else asked a memory; None: none
     acted      of each: whether it had an effect
+    more       of each: whether more rules had an effect, or asked a memory, in one program only
+    reordered  both had the same effects in another order: *extra* are the first that differ
     verdicts   of the two programs; None: not known, or what follows the rules of *extra* is the same
     """
 
@@ -140,6 +142,8 @@ class DifferingRegion:
     rules: tuple[RuleRef | None, RuleRef | None]
     extra: tuple[RuleRef | None, RuleRef | None] = (None, None)
     acted: tuple[bool, bool] = (False, False)
+    more: tuple[bool, bool] = (False, False)
+    reordered: bool = False
     verdicts: tuple[str | None, str | None] = (None, None)
     asked_by: tuple[int | None, ...] = ()
 
@@ -228,7 +232,7 @@ class TableProver:
             rules = rule(mismatch.rules[0]), rule(mismatch.rules[1])
             extra = rule(mismatch.extra[0]), rule(mismatch.extra[1])
             verdicts = verdict(mismatch.verdicts[0]), verdict(mismatch.verdicts[1])
-            asked = mismatch.acted, verdicts, mismatch.asked_by
+            asked = mismatch.acted, mismatch.more, mismatch.reordered, verdicts, mismatch.asked_by
             yield DifferingRegion(packets, self._given(mismatch), answers, rules, extra, *asked)
 
     def _given(self, mismatch: Mismatch) -> dict[tuple[int, int], Ends]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections import Counter
 
 import pytest
 from hypothesis import given, settings
@@ -35,9 +36,11 @@ TARGETS = (
 )  # fmt: skip
 
 
-def make_rules(rng: random.Random, chain: str, targets: tuple[str, ...]) -> list[str]:
+def make_rules(
+    rng: random.Random, chain: str, conditions: tuple[str, ...], targets: tuple[str, ...]
+) -> list[str]:
     """Up to five rules; no two of a program have a limit of one text, as no packet shows which is asked."""
-    rules = (f"-A {chain} {rng.choice(CONDITIONS)} {rng.choice(targets)}" for _ in range(rng.randrange(1, 6)))
+    rules = (f"-A {chain} {rng.choice(conditions)} {rng.choice(targets)}" for _ in range(rng.randrange(1, 6)))
     return [rule.format(rng.randrange(1, 10_000)) for rule in rules]
 
 
@@ -46,13 +49,13 @@ def read(rules: list[str], policy: str) -> Program:
     return hitables.read(head + "\n".join(rules) + "\nCOMMIT\n")
 
 
-def changed(rng: random.Random, rules: list[str]) -> list[str]:
+def changed(rng: random.Random, rules: list[str], conditions: tuple[str, ...]) -> list[str]:
     rules = list(rules)
     at = rng.randrange(len(rules))
     if rng.random() < 0.4:
         del rules[at]
     elif rng.random() < 0.5:
-        rules.insert(at, make_rules(rng, "FORWARD", TARGETS)[0])
+        rules.insert(at, make_rules(rng, "FORWARD", conditions, TARGETS)[0])
     else:
         other = rng.randrange(len(rules))
         rules[at], rules[other] = rules[other], rules[at]
@@ -87,10 +90,14 @@ def holds(change: Change, packet: Packet, mark: int, truths: dict[str, bool]) ->
 
 @settings(max_examples=examples(150))
 @given(st.randoms(use_true_random=False))
-def test_each_packet_has_the_verdicts_of_its_region(rng: random.Random) -> None:
-    rules = make_rules(rng, "FORWARD", TARGETS) + make_rules(rng, "C", TARGETS[:9])
+def test_each_packet_has_the_verdicts_and_effects_of_its_region(rng: random.Random) -> None:
+    conditions = rng.choice([CONDITIONS, CONDITIONS[:8]])
+    rules = make_rules(rng, "FORWARD", conditions, TARGETS) + make_rules(rng, "C", conditions, TARGETS[:9])
     policy = rng.choice(["ACCEPT", "DROP"])
-    before, after = read(rules, policy), read(changed(rng, rules), rng.choice([policy, policy, "DROP"]))
+    before, after = (
+        read(rules, policy),
+        read(changed(rng, rules, conditions), rng.choice([policy, policy, "DROP"])),
+    )
     diff = changes(before, after, Question((Backend.LEGACY,), "exact"), tell=lambda stage: None)
     assert not diff.undecided
     if diff.cut_off:  # each match with memory doubles the regions
@@ -122,6 +129,25 @@ def test_each_packet_has_the_verdicts_of_its_region(rng: random.Random) -> None:
                     assert walks[0].verdict == walks[1].verdict
                 else:
                     assert told == (walks[0].verdict, walks[1].verdict)
+                if not keys:  # a rule with a memory is told to act, whatever that answers
+                    assert_effects_are_told(change, *(effects_of(walk) for walk in walks))
+
+
+def effects_of(walk: semantics.Walk) -> list[str]:
+    return [effect.removeprefix("fires ") for effect in walk.effects]
+
+
+def assert_effects_are_told(change: Change, before: list[str], after: list[str]) -> None:
+    """*before*, *after*: the effects of the two programs on a packet of the region."""
+    if change.reordered:
+        assert sorted(before) == sorted(after) and before != after
+        (was, _), (now, _) = change.before.effects[0], change.after.effects[0]
+        assert (was, now) == next((one, two) for one, two in zip(before, after, strict=True) if one != two)
+        return
+    for outcome, own, other in ((change.before, before, after), (change.after, after, before)):
+        surplus = Counter(own) - Counter(other)
+        assert bool(outcome.effects) == bool(surplus) and outcome.more == (surplus.total() > 1)
+        assert all(effect in surplus for effect, _ in outcome.effects)
 
 
 def test_a_memory_that_both_ask_answers_both_alike() -> None:

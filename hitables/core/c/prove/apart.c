@@ -1,10 +1,10 @@
 /* What each program does with the packets of a region in which they part, where all differences are wanted.
  *
- * Idea: an effect, or a match with memory, that one program has alone is noted, and the lists behind it are
- * compared further; so a difference ends at a verdict of each program, or where the rest is the same.  What
- * it writes matters only if a list reads it later.  If the other program is at its end, it is written.  Else
- * this program goes on alone until it is at its end: the other one goes on from there, in the region of the
- * packets as they were before the write.
+ * Idea: an effect, or a match with memory, that one program has alone is noted (acts.c), and the lists
+ * behind it are compared further; so a difference ends at a verdict of each program, or where the rest is
+ * the same.  What it writes matters only if a list reads it later.  If the other program is at its end, it
+ * is written.  Else this program goes on alone until it is at its end, and what it does is noted: the other
+ * one goes on from there, in the region of the packets as they were before the write.
  * Cost: alone, a region for each outcome of the program; the other one divides each of them further.
  * Invariant: the records tile the packets that the programs treat differently, but for what values that are
  * written and not known decide: of these both outcomes are recorded.
@@ -19,11 +19,11 @@ static bool is_decided(const struct prover *p, const struct residual_list *list)
     return !list->n || (!list->v->open && prover_at(p, list, 0)->kind == ACTION_VERDICT);
 }
 
-/* Whether some rule of the list may read these states. */
-static bool reads(const struct prover *p, const struct residual_list *list, uint32_t states)
+/* Whether some rule of the list, from the place *at* on, may read these states. */
+static bool reads(const struct prover *p, const struct residual_list *list, size_t at, uint32_t states)
 {
     const struct residual *r = &p->r;
-    for (size_t at = 0; at < list->n; at++) {
+    for (; at < list->n; at++) {
         if (list->v[at].guarded == NONE)
             continue;
         const uint32_t *action = r->in.rule_action + 3 * (size_t)list->v[at].rule;
@@ -180,6 +180,15 @@ static enum prove_status write_of(struct prover *p, const struct residual_list *
     return prover_write(p, written_by(p, list), guarded->kind == ACTION_EVENT ? NONE : guarded->arg);
 }
 
+/* Whether the head, whatever its matches with memory answer, only has an effect that writes nothing. */
+static bool only_acts(const struct prover *p, const struct guarded_action *guarded)
+{
+    uint32_t writes = guarded->writes;
+    while (guarded->kind == ACTION_EVENT)
+        guarded = &p->r.guarded[guarded->next];
+    return !writes && (guarded->kind == ACTION_EFFECT || guarded->kind == ACTION_FAIL);
+}
+
 static enum prove_status go_on_alone(struct prover *p, const struct alone *alone, struct residual_list own,
                                      int deep);
 
@@ -230,6 +239,13 @@ static enum prove_status step_alone(struct prover *p, const struct alone *alone,
         *own = residual_expand(&p->r, own, 0);
         return PROVE_EQUAL;
     }
+    bool writes_nothing = only_acts(p, prover_at(p, own, 0));
+    if (!prover_note_act(p, own, alone->own, writes_nothing))
+        return PROVE_NO_MEMORY;
+    if (writes_nothing) {
+        prover_drop_head(own);
+        return PROVE_EQUAL;
+    }
     enum prove_status status = write_of(p, own);
     if (status != PROVE_EQUAL)
         return status;
@@ -254,6 +270,7 @@ static enum prove_status go_on_alone(struct prover *p, const struct alone *alone
                                      int deep)
 {
     size_t base = p->r.top, log_n = p->log_n, history_n = p->history_n, outcomes_n = p->outcomes_n;
+    size_t acts_n = p->acts_n;
     enum prove_status status = PROVE_EQUAL;
     bool left = true;
     while (left && status == PROVE_EQUAL) {
@@ -266,6 +283,7 @@ static enum prove_status go_on_alone(struct prover *p, const struct alone *alone
     prover_put_back(p, log_n);
     p->history_n = history_n;
     p->outcomes_n = outcomes_n;
+    p->acts_n = acts_n;
     p->r.top = base;
     return status;
 }
@@ -292,22 +310,15 @@ static enum prove_status ask_one(struct prover *p, struct residual_list *list, s
     return status;
 }
 
-/* Whether the head, whatever its matches with memory answer, only has an effect that writes nothing. */
-static bool only_acts(const struct prover *p, const struct guarded_action *guarded)
+/* Whether what the head writes may be read later: by the rest of its own rule, by what follows, or by the
+ * other list. */
+static bool is_read_later(const struct prover *p, const struct residual_list *list,
+                          const struct residual_list *other)
 {
-    uint32_t writes = guarded->writes;
-    while (guarded->kind == ACTION_EVENT)
-        guarded = &p->r.guarded[guarded->next];
-    return !writes && (guarded->kind == ACTION_EFFECT || guarded->kind == ACTION_FAIL);
-}
-
-/* Note that a rule acts, or only asks a memory, in one program alone: the first, or the first that acts. */
-static void note_parted(struct prover *p, uint32_t rule, bool acts, enum asked own)
-{
-    uint32_t *noted = own == ASKED_BY_A ? &p->parted_a : &p->parted_b;
-    p->parted = true;
-    if (*noted == NONE || (acts && !(*noted & 1)))
-        *noted = rule << 1 | acts;
+    const struct guarded_action *guarded = prover_at(p, list, 0);
+    uint32_t written = written_by(p, list);
+    bool by_rest = guarded->kind == ACTION_EVENT && p->r.guarded[guarded->next].reads & written;
+    return by_rest || reads(p, list, 1, written) || reads(p, other, 0, written);
 }
 
 /* Go on behind the head of the list of *own*, if it is an effect or asks a memory. */
@@ -319,7 +330,14 @@ static enum prove_status part_one(struct prover *p, struct residual_list *list, 
         return PROVE_EQUAL;
     *went_on = true;
     bool asks = guarded->kind == ACTION_EVENT, writes_nothing = only_acts(p, guarded);
-    note_parted(p, list->v->rule, !asks || writes_nothing, own);
+    if (!writes_nothing && !is_decided(p, other) && is_read_later(p, list, other)) {
+        *left = false;
+        p->parted = true;
+        struct alone alone = {own, other, p->history_n};
+        return go_on_alone(p, &alone, prover_copy(p, list, NONE), deep + 1);
+    }
+    if (!prover_note_act(p, list, own, writes_nothing))
+        return PROVE_NO_MEMORY;
     if (writes_nothing) {
         prover_drop_head(list);
         return PROVE_EQUAL;
@@ -328,10 +346,6 @@ static enum prove_status part_one(struct prover *p, struct residual_list *list, 
         enum prove_status status = write_of(p, list);
         if (status != PROVE_EQUAL)
             return status;
-    } else if (reads(p, list, written_by(p, list)) || reads(p, other, written_by(p, list))) {
-        *left = false;
-        struct alone alone = {own, other, p->history_n};
-        return go_on_alone(p, &alone, prover_copy(p, list, NONE), deep + 1);
     }
     if (asks)
         return ask_one(p, list, other, own, weight, deep);

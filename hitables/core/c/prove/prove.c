@@ -101,17 +101,28 @@ static uint32_t verdict_at(const struct prover *p, const struct residual_list *l
     return !list->v[at].open && guarded->kind == ACTION_VERDICT ? guarded->arg : NONE;
 }
 
+static uint32_t first_act(const struct act_alone *alone)
+{
+    return alone->rule == NONE ? NONE : alone->rule << 1 | alone->acts;
+}
+
 /* Append a record: length, rule of a, rule of b (NONE: the end of the list), rules of a and of b that acted
  * in one program alone (rule << 1 | 0 if it only asked a memory; NONE: none), the verdicts of a and of b
- * (NONE: not known, or what follows those rules is the same), number of sets, sets (dim, epoch, effect that
- * made known values of it then or NONE, n, low, high, ...; attributes that may have any value are left out),
- * number of evaluations, (key << 1 | memory of the rule itself, answer | enum asked << 1)... */
+ * (NONE: not known, or what follows those rules is the same), flags (1: a, 2: b did more than that rule did;
+ * 4: both did the same in another order, and the rules are the first where it differs), number of sets, sets
+ * (dim, epoch, effect that made known values of it then or NONE, n, low, high, ...; attributes that may have
+ * any value are left out), number of evaluations, (key << 1 | memory of the rule itself, answer |
+ * enum asked << 1)... */
 static enum prove_status record(struct prover *p, uint32_t rule_a, uint32_t rule_b, uint32_t verdict_a,
                                 uint32_t verdict_b)
 {
     size_t start = p->differences_n;
+    struct acts_apart apart;
+    prover_acts_apart(p, &apart);
+    uint32_t flags =
+        (apart.a.count > 1 ? 1 : 0) | (apart.b.count > 1 ? 2 : 0) | (apart.reordered ? 4 : 0);
     uint32_t head[] = {
-        0, rule_a, rule_b, p->parted_a, p->parted_b, verdict_a, verdict_b, 0,
+        0, rule_a, rule_b, first_act(&apart.a), first_act(&apart.b), verdict_a, verdict_b, flags, 0,
     };
     bool fine = put_words(p, head, sizeof head / sizeof *head);
     p->sets_at = p->differences_n - 1;
@@ -224,9 +235,18 @@ static enum prove_status cut(struct prover *p, struct residual_list *a, struct r
     return status;
 }
 
+/* Note what both heads do, if the programs have parted: its place among what they did alone may differ. */
+static bool note_both(struct prover *p, const struct residual_list *a, const struct residual_list *b)
+{
+    return !p->parted ||
+           (prover_note_act(p, a, ASKED_BY_A, false) && prover_note_act(p, b, ASKED_BY_B, false));
+}
+
 /* Apply the effect at both heads. */
 static enum prove_status happen(struct prover *p, struct residual_list *a, struct residual_list *b)
 {
+    if (!note_both(p, a, b))
+        return PROVE_NO_MEMORY;
     size_t history_n = p->history_n;
     enum prove_status status = prover_write(p, prover_at(p, a, 0)->writes, prover_at(p, a, 0)->arg);
     if (status != PROVE_EQUAL)
@@ -270,7 +290,7 @@ static enum prove_status ask(struct prover *p, struct residual_list *a, struct r
     uint32_t key = prover_at(p, a, 0)->arg;
     if (key & 1)
         pair_up(p, a->v->rule, b->v->rule);
-    if (!prover_ask(p, key, ASKED_BY_BOTH))
+    if (!prover_ask(p, key, ASKED_BY_BOTH) || !note_both(p, a, b))
         return PROVE_NO_MEMORY;
     enum prove_status status = prover_write(p, prover_at(p, a, 0)->changes, NONE);
     if (status != PROVE_EQUAL)
@@ -424,8 +444,11 @@ static enum prove_status step(struct prover *p, struct residual_list *a, struct 
             return status;
     }
     if (residual_same(&p->r, a, b, &x, &y, may_pair, p) || prover_gives_one(p, a, &x, b, &y)) {
-        if (p->parted)
-            return record(p, NONE, NONE, NONE, NONE);
+        if (p->parted) {
+            struct acts_apart apart;
+            prover_acts_apart(p, &apart);
+            return apart.differ ? record(p, NONE, NONE, NONE, NONE) : PROVE_EQUAL;
+        }
         return note_pairs(p, a, b) ? PROVE_EQUAL : PROVE_PAIRS;
     }
     if (p->r.class.may_drop && !p->parted && !y.passed && drops(p, b, y.at)) {
@@ -479,7 +502,7 @@ enum prove_status prove(struct prover *p, struct residual_list a, struct residua
                         int deep)
 {
     size_t base = p->r.top, log_n = p->log_n, history_n = p->history_n, outcomes_n = p->outcomes_n;
-    uint32_t parted_a = p->parted_a, parted_b = p->parted_b;
+    size_t acts_n = p->acts_n;
     struct lemma *pending = p->pending;
     size_t records = p->records;
     enum prove_status status;
@@ -504,7 +527,7 @@ enum prove_status prove(struct prover *p, struct residual_list a, struct residua
         lemma_free(&p->r, p->pending);
     p->pending = pending;
     prover_put_back(p, log_n);
-    p->parted = parted, p->parted_a = parted_a, p->parted_b = parted_b;
+    p->parted = parted, p->acts_n = acts_n;
     p->history_n = history_n;
     p->outcomes_n = outcomes_n;
     p->r.top = base;

@@ -16,6 +16,18 @@ struct past_set {
     uint32_t effect; /* that wrote it, if the values it made are known; else NONE */
 };
 
+enum asked { ASKED_BY_BOTH, ASKED_BY_A, ASKED_BY_B };
+
+/* What a rule did in one program, when the other one had parted from it (acts.c). */
+struct act {
+    enum asked own;
+    uint32_t rule, at; /* at: its place in the order of the notes */
+    bool acts;         /* it did more than ask a memory */
+    /* Notes of both programs are of one thing if these are equal. */
+    bool asks; /* it asked a memory */
+    uint32_t arg, next, memory;
+};
+
 /* Arrays that grow come from r.budget. */
 struct prover {
     struct residual r;
@@ -37,9 +49,9 @@ struct prover {
     uint32_t altered[2], saved[2]; /* altered rules, and the guarded actions that they had */
     bool follows; /* effects make known values of dimensions */
     bool strict, in_lemma; /* in_lemma: chains are compared by themselves */
-    bool parted; /* a rule acted in one program alone */
-    uint32_t parted_a, parted_b; /* that rule, of the program that it is in: rule << 1 | (it did more than ask
-                                  * a memory); NONE in the other */
+    bool parted; /* a program went on alone */
+    struct act *acts; /* [2 acts_n] what the programs did since; the second half is scratch */
+    size_t acts_n, acts_room;
     uint64_t regions, steps, end, bound; /* end: the step at which to give up, 0: none */
     uint64_t items, items_end, items_bound; /* of lists that were cut; items_end: as end */
     uint32_t *behind; /* [behind_n] chain, verdict at its end (prover_behind) */
@@ -79,7 +91,6 @@ size_t prover_distance(const struct residual_list *list, size_t at, const struct
 void prover_look_again(struct prover *p, struct residual_list *list);
 /* Note that a match with memory is asked; its answer is no until it is changed in outcomes[].  False when
  * memory is exhausted. */
-enum asked { ASKED_BY_BOTH, ASKED_BY_A, ASKED_BY_B };
 bool prover_ask(struct prover *p, uint32_t key, enum asked asked);
 /* The list behind the match with memory at its head, which holds or not. */
 void prover_answer(struct prover *p, struct residual_list *list, bool yes);
@@ -93,6 +104,26 @@ double prover_processor_clock(void);
 enum prove_status prover_write(struct prover *p, uint32_t writes, uint32_t effect);
 /* What the effect makes of a dimension: n, and n coordinates (struct prove_input); NULL: not known. */
 const uint32_t *prover_map_of(const struct prover *p, uint32_t effect, uint32_t dim);
+
+/* acts.c: note that a program does alone what the head of its list does; *whole*: all that the head does behind
+ * its matches with memory, not only that the first of these is asked.  False when memory is exhausted. */
+bool prover_note_act(struct prover *p, const struct residual_list *list, enum asked own, bool whole);
+
+/* What one program does that the other one does not: how often, and the first rule, of those that do more
+ * than ask a memory if there are any (NONE: nothing). */
+struct act_alone {
+    uint32_t rule;
+    bool acts;
+    uint32_t count, at;
+};
+
+/* How what the programs did differs.  differ: it does; reordered: only in its order, and a and b have the
+ * first that differ. */
+struct acts_apart {
+    struct act_alone a, b;
+    bool differ, reordered;
+};
+void prover_acts_apart(const struct prover *p, struct acts_apart *apart);
 
 /* apart.c: go on, one program alone, where both part and all differences are wanted.  *went_on: whether it
  * was possible; *left: whether something is left of the lists then. */

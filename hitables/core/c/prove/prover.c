@@ -53,6 +53,7 @@ void prover_free(struct prover *p)
         budget_give(budget, p->log, p->log_room * sizeof *p->log);
         budget_give(budget, p->history, p->history_room * sizeof *p->history);
         budget_give(budget, p->outcomes, p->outcomes_room * sizeof *p->outcomes);
+        budget_give(budget, p->acts, p->acts_room * sizeof *p->acts);
         budget_give(budget, p->behind, p->behind_room * sizeof *p->behind);
         lemma_free(&p->r, p->behind_lemma);
         budget_give(budget, p->made, p->made_room * sizeof *p->made);
@@ -163,7 +164,7 @@ static void start_region(struct prover *p)
     memcpy(p->r.region, p->first, p->r.in.dims * sizeof *p->first);
     memset(p->epoch, 0, p->r.in.dims * sizeof *p->epoch);
     p->log_n = p->history_n = p->outcomes_n = 0;
-    p->parted = false, p->parted_a = p->parted_b = NONE;
+    p->parted = false, p->acts_n = 0;
 }
 
 /* Forget the pairs of memories; of one program against itself each rule is paired with itself: where
