@@ -40,7 +40,10 @@ def _text(lint: Lint, findings: tuple[Finding, ...], program: Program) -> str:
     if lint.undecided:
         lines.append(f"{program.name}: not all rules were checked: {lint.undecided}")
     if not findings and not lint.undecided:
-        lines.append(f"{program.name}: no useless rules (rules checked: {program.rule_count():,})")
+        rules = f"{lint.examined:,}"
+        if lint.examined < program.rule_count():
+            rules += f" of {program.rule_count():,}"
+        lines.append(f"{program.name}: no useless rules (rules checked: {rules})")
     return "\n".join(lines) + "\n"
 
 

@@ -75,10 +75,14 @@ class Kept:
 
 @dataclass
 class Lint:
-    """undecided: why some rules were not examined; "" when all were."""
+    """undecided: why some rules were not examined; "" when all were.
+
+    examined  how many rules were: not those of foreign chains, nor of chains that no packet reaches
+    """
 
     flaws: list[Flaw] = field(default_factory=list)
     undecided: str = ""
+    examined: int = 0
     kept: list[Kept] = field(default_factory=list)
 
 
@@ -138,6 +142,7 @@ def lint(program: Program, question: Question, *, tell: Tell, one_remains: OneRe
         try:
             opened = with_open_policies(table)
             linter = _TableLinter(program, opened, reach, question, deadline, one_remains)
+            out.examined += sum(len(chain.rules) for chain in opened.chains if linter.may_list(chain))
             for flaw in linter.flaws(tell):
                 if not empty.get(flaw.line):
                     flaws.append(flaw)

@@ -90,6 +90,16 @@ def test_lint_lists_rules_and_the_rules_that_cover_them(files: dict[str, str]) -
     assert "no useless rules (rules checked: 1)" in run("lint", files["tidy"], status=0).stdout
 
 
+def test_lint_counts_no_rules_of_chains_that_are_left(tmp_path: Path) -> None:
+    rules = tmp_path / "banned.rules"
+    rules.write_text(
+        "*filter\n:INPUT ACCEPT [0:0]\n:f2b-sshd - [0:0]\n-A INPUT -p tcp -j f2b-sshd\n"
+        "-A f2b-sshd -s 192.0.2.9/32 -j REJECT\n-A f2b-sshd -j RETURN\nCOMMIT\n"
+    )
+    said = run("lint", "--leave", "fail2ban", str(rules), status=0).stdout
+    assert said == f"{rules}: no useless rules (rules checked: 1 of 3)\n"
+
+
 def test_what_a_user_chain_need_not_do_is_not_done_by_a_policy(tmp_path: Path) -> None:
     rules = tmp_path / "jail.rules"
     rules.write_text(
