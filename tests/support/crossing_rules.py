@@ -57,9 +57,9 @@ def crossing_text(rng: random.Random, family: Family, chain: str, rules: int, ot
 
 
 def crossing_command(rng: random.Random, program: Program, chain: str, other: float) -> str:
-    """An update of *chain*, in the manner of its rules."""
+    """An update of *chain*, in the manner of its rules; an empty chain gets a rule."""
     count = len(program.table("filter")[chain].rules)
-    kind = rng.random()
+    kind = rng.random() if count else 1.0
     if kind < 0.4:
         return f"-D {chain} {rng.randint(1, count)}"
     rule = crossing_rule(rng, program.family)
