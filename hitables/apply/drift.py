@@ -27,7 +27,8 @@ def differences(present: Tables, half: Half, patterns: Sequence[str]) -> Iterato
         if table not in present and not _is_idle(recorded):
             yield f"table {table} is missing"
             continue
-        kernel = own(present.get(table) or empty(table), patterns)
+        with_others = present.get(table) or empty(table)
+        kernel = own(with_others, patterns)
         steps = _steps(present, half, table, recorded, patterns)
         trees = {steps.names[name] for name in half.generated.get(table, ()) if name in steps.names}
         for name, chain in steps.target.items():
@@ -39,7 +40,8 @@ def differences(present: Tables, half: Half, patterns: Sequence[str]) -> Iterato
                 # Names that trees would get now are no names that anyone has seen.
                 unseen = dict.fromkeys(trees - kernel.keys(), "(tree)")
                 shown = replace(chain, rules=tuple(rule.with_names(unseen) for rule in chain.rules))
-                yield f"table {table}, chain {name}: {_how(kernel[name], shown)}"
+                numbers = _numbers(with_others[name], patterns), _numbers(recorded[name], patterns)
+                yield f"table {table}, chain {name}: {_how(kernel[name], shown, *numbers)}"
         missing = sum(name in trees for name in steps.staged)
         if missing:
             yield f"table {table}: {missing} chains of trees are missing or have other rules"
@@ -53,8 +55,13 @@ def losses(present: Tables, half: Half, patterns: Sequence[str]) -> list[str]:
     kernel = dict(present)
     for table, recorded in half.tables.items():
         if table in present:
-            trees = half.generated.get(table, ())
-            kernel[table] = _without_added(own(present[table], patterns), own(recorded, patterns), trees)
+            trees, ours = half.generated.get(table, ()), own(present[table], patterns)
+            kept = _without_added(ours, own(recorded, patterns), trees)
+            # A chain that is told of as it is has the jumps of others, which its rules are counted with.
+            kernel[table] = {
+                name: present[table][name] if chain.rules == ours[name].rules else chain
+                for name, chain in kept.items()
+            }
     return list(differences(kernel, half, patterns))
 
 
@@ -186,8 +193,18 @@ def _is_idle(chains: Chains) -> bool:
     return all(chain.policy in ("ACCEPT", "-") and not chain.rules for chain in chains.values())
 
 
-def _how(present: TextChain, recorded: TextChain) -> str:
-    """How a chain differs: its policy, or its rules but those at the beginning and the end that are alike."""
+def _numbers(chain: TextChain, patterns: Sequence[str]) -> list[int]:
+    """The numbers of our rules in *chain*, as `iptables -L --line-numbers` counts: those of others count."""
+    return [at for at, rule in enumerate(chain.rules, 1) if not is_foreign(rule.enters, patterns)]
+
+
+def _how(
+    present: TextChain, recorded: TextChain, numbers_now: Sequence[int], numbers_then: Sequence[int]
+) -> str:
+    """How a chain differs: its policy, or its rules but those at the beginning and the end that are alike.
+
+    *numbers_now*, *numbers_then*: of the rules of either, of `_numbers`.
+    """
     if present.policy != recorded.policy:
         return f"policy {present.policy}, was {recorded.policy}"
     now, was = present.bodies, recorded.bodies
@@ -196,12 +213,15 @@ def _how(present: TextChain, recorded: TextChain) -> str:
     added, gone = now[alike : len(now) - end], was[alike : len(was) - end]
     if not gone:
         last = was[-1] if was and alike == len(was) else ""
-        unread = f", where no packet comes: rule {len(was)} takes all ({last})" if _takes_all(last) else ""
-        return f"{_rules(alike, added)} new: {added[0]!r}{unread}"
+        unread = ""
+        if _takes_all(last):
+            unread = f", where no packet comes: rule {numbers_now[alike - 1]} takes all ({last})"
+        return f"{_rules(numbers_now[alike:][: len(added)])} new: {added[0]!r}{unread}"
     if not added:
-        return f"{_rules(alike, gone)} gone: {gone[0]!r}"
-    more = f" and more up to rule {alike + len(added)}" if len(added) > 1 else ""
-    return f"rule {alike + 1} is now {added[0]!r}, was {gone[0]!r}{more}"
+        return f"{_rules(numbers_then[alike:][: len(gone)])} gone: {gone[0]!r}"
+    last_added = numbers_now[alike + len(added) - 1]
+    more = f" and more up to rule {last_added}" if len(added) > 1 else ""
+    return f"rule {numbers_now[alike]} is now {added[0]!r}, was {gone[0]!r}{more}"
 
 
 def _takes_all(body: str) -> bool:
@@ -215,6 +235,6 @@ def _common_length(one: Sequence[str], other: Sequence[str]) -> int:
     return next((at for at, (each, its) in pairs if each != its), min(len(one), len(other)))
 
 
-def _rules(at: int, rules: Sequence[str]) -> str:
-    """The rules from *at* (from 0) by number, with the verb."""
-    return f"rule {at + 1} is" if len(rules) == 1 else f"rules {at + 1} to {at + len(rules)} are"
+def _rules(numbers: Sequence[int]) -> str:
+    """Rules with these *numbers*, with the verb."""
+    return f"rule {numbers[0]} is" if len(numbers) == 1 else f"rules {numbers[0]} to {numbers[-1]} are"

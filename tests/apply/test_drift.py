@@ -33,6 +33,37 @@ def test_rules_that_were_added_removed_or_changed_are_told_apart(present: list[s
     assert list(differences(parse(text(present)), half, ())) == [f"table filter, chain INPUT: {words}"]
 
 
+JUMP = "-j f2b-sshd"
+
+
+@pytest.mark.parametrize(
+    ("loaded", "present", "words"),
+    [
+        ([], [JUMP, JUMP, "-j ACCEPT"], "rule 3 is new: '-j ACCEPT'"),
+        ([JUMP, *RULES], [JUMP, RULES[0], "-j A", JUMP, "-j B", *RULES[1:]], "rules 3 to 5 are new: '-j A'"),
+        ([JUMP, *RULES], [JUMP, RULES[0], RULES[2]], "rule 3 is gone: '-p tcp -j LOG'"),
+        (RULES, [JUMP, RULES[0], "-j A", RULES[2]], "rule 3 is now '-j A', was '-p tcp -j LOG'"),
+        (
+            RULES,
+            [JUMP, RULES[2], RULES[1], JUMP, RULES[0]],
+            "rule 2 is now '-p udp -j DROP', was '-s 10.0.0.1/32 -j ACCEPT' and more up to rule 5",
+        ),
+        (
+            [RULES[0], "-j DROP"],
+            [JUMP, RULES[0], JUMP, "-j DROP", "-j A"],
+            "rule 5 is new: '-j A', where no packet comes: rule 4 takes all (-j DROP)",
+        ),
+    ],
+)
+def test_rules_of_others_count_in_the_number_of_a_rule(
+    loaded: list[str], present: list[str], words: str
+) -> None:
+    """`iptables -D INPUT 3` deletes what is called rule 3."""
+    half = Half(parse(text(loaded)), {})
+    told = list(differences(parse(text(present)), half, ("f2b-*",)))
+    assert told == [f"table filter, chain INPUT: {words}"]
+
+
 def test_a_policy_is_told_first() -> None:
     half = Half(parse(text(RULES)), {})
     told = list(differences(parse(text([], "ACCEPT")), half, ()))

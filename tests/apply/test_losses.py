@@ -34,3 +34,12 @@ def test_a_chain_of_a_tree_that_no_packet_reaches_is_no_loss() -> None:
 
 def test_a_rule_of_a_tree_that_is_gone_is_a_loss() -> None:
     assert lost(LOADED.replace("-A ht1 -s 10.0.0.1/32 -j DROP\n", "")) != []
+
+
+def test_the_jumps_of_others_count_in_the_number_of_a_rule() -> None:
+    half = Half(texts.parse(LOADED), {"filter": ("ht1", "ht2")})
+    others = ":f2b-sshd - [0:0]\n-A INPUT -j f2b-sshd\n-A INPUT -s 192.0.2.1/32 -j DROP\n"
+    kernel = LOADED.replace("-A INPUT -p tcp -g ht1\n", others)
+    assert losses(texts.parse(kernel), half, ("f2b-*",))[0] == (
+        "table filter, chain INPUT: rule 2 is now '-s 192.0.2.1/32 -j DROP', was '-p tcp -g ht1'"
+    )
