@@ -25,6 +25,7 @@ from ..kernel.load_save import ip_sets_named
 from ..kernel.namespace import Namespace
 from ..kernel.prerequisites import accounts, accounts_named, furnish, set_index
 from ..kernel.refused_rule import is_commit, line_named, refused_at
+from ..parse.guess_family import stating_family
 from ..reader import read
 from . import texts
 from .counts import keyed, of_compiled, of_source
@@ -36,11 +37,15 @@ from .texts import LINES_OF_KERNEL, Tables, TextChain
 
 OnStage = Callable[[str], None]
 _SHOWN = 10  # rules in a message
+THE_KERNEL = "the kernel"  # the name of its rules as a program
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a kernel holds: *text* checked against it, the same as *tables* and as a *program*."""
+    """What a kernel holds: *text* checked against it, the same as *tables* and as a *program*.
+
+    The program has the lines of the output of `hitables save`.
+    """
 
     text: str
     tables: Tables
@@ -53,9 +58,9 @@ def find(kernel: Kernel, patterns: Sequence[str]) -> Found:
     reading = reader.read(counters=True)
     tables = texts.parse(reading.text)
     program = (
-        read(reading.text, family=kernel.family, name="the kernel")
+        read(stating_family(reading.text, kernel.family), family=kernel.family, name=THE_KERNEL)
         if tables
-        else Program(kernel.family, (), "the kernel")
+        else Program(kernel.family, (), THE_KERNEL)
     )
     return Found(reading.text, tables, program)
 

@@ -32,7 +32,7 @@ from .hooks import others
 from .in_force import InForce, in_force, number_in_force, own_places
 from .kernel import Kernel
 from .others import merge
-from .prepare import Found, find
+from .prepare import THE_KERNEL, Found, find
 from .records import CONFIRMED, ApplyState, Half, Record
 from .store import StateDirectory
 from .waiting import fate
@@ -195,7 +195,7 @@ def _compare(
             entered=entered_by_foreign(before, record.leave) | entered_by_foreign(after, record.leave),
             timeout=timeout,
         )
-        compared.names = before.name, "the kernel"
+        compared.names = before.name, THE_KERNEL
         compared.changes = changes(hide(before, record.leave), hide(after, record.leave), question, tell=tell)
         if not compared.changes.complete and not compared.changes.regions:
             compared.trouble = compared.changes.undecided[0].reason

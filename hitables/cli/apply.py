@@ -266,6 +266,7 @@ def _difference(request: ApplyRequest, ready: Ready, loaded: InForce | None) -> 
     """
     from ..apply.drift import holds
     from ..apply.others import own_rule_count
+    from ..apply.prepare import THE_KERNEL
     from ..apply.status import with_others
     from ..ir.foreign import entered_by_foreign, hide, patterns_of
     from ..report.firewall import FamilyDifference
@@ -297,7 +298,7 @@ def _difference(request: ApplyRequest, ready: Ready, loaded: InForce | None) -> 
         )
     except HitablesError as error:
         trouble = str(error)
-    title_of_old = "the kernel" if before is None else f"{before.name} as it was applied"
+    title_of_old = THE_KERNEL if before is None else f"{before.name} as it was applied"
     plans = ready.change.plans.values()
     new, changed, removed = (
         sum(len(getattr(plan, part)) for plan in plans) for part in ("staged", "changed", "removed")
@@ -501,7 +502,7 @@ def _show_status(result: Status) -> None:
 def _show_compared(compared: Compared) -> None:
     from ..apply.status import shown
     from ..report.diff import show
-    from ..report.firewall import CHANGES_SHOWN, LISTED_BY
+    from ..report.firewall import CHANGES_SHOWN, LINES_OF_KERNEL, LISTED_BY
 
     number, title = compared.number, f"IPv{int(compared.family)}"
     if compared.tables:
@@ -521,4 +522,13 @@ def _show_compared(compared: Compared) -> None:
     for each in shown(compared.differing):
         click.echo(f"  {each}")
     if compared.changes is not None and compared.changes.regions:
-        click.echo(show(compared.changes, compared.names, CHANGES_SHOWN, LISTED_BY))
+        click.echo(
+            show(
+                compared.changes,
+                compared.names,
+                CHANGES_SHOWN,
+                LISTED_BY,
+                lines_of=("", LINES_OF_KERNEL),
+                tells_backend=False,
+            )
+        )

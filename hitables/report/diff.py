@@ -68,11 +68,21 @@ class ChangeGroup:
         return sorted(before), sorted(after)
 
 
-def show(changes: Changes, names: tuple[str, str], limit: int | None, rest: str = "--limit") -> str:
+def show(
+    changes: Changes,
+    names: tuple[str, str],
+    limit: int | None,
+    rest: str = "--limit",
+    *,
+    lines_of: tuple[str, str] = ("", ""),
+    tells_backend: bool = True,
+) -> str:
     """An entry for each group, changed verdicts first, then that of most headers; the groups beyond *limit*
     are only counted.
 
-    *rest*: how the user lists those
+    rest           how the user lists those
+    lines_of       for each rule set, what has the lines that are named; "": the file that the user gave
+    tells_backend  whether the backend is named where only one treats the packets differently
     """
     every = _groups(changes.regions)
     described = {id(each): describe(each.box, changes.family) for each in changes.regions}
@@ -91,8 +101,9 @@ def show(changes: Changes, names: tuple[str, str], limit: int | None, rest: str 
         lines += [f"  {what(change, changes.family)}" for change in group.regions[:REGIONS]]
         if len(group.regions) > REGIONS:
             lines.append(f"  … and {counted(len(group.regions) - REGIONS, 'smaller region')}")
-        notes = "; ".join([*_backend(group.regions[0]), *(f"also {kind}" for kind in also[group])])
-        lines.append(f"    {_treatment(group)}" + (f"  ({notes})" if notes else ""))
+        backend = _backend(group.regions[0]) if tells_backend else []
+        notes = "; ".join([*backend, *(f"also {kind}" for kind in also[group])])
+        lines.append(f"    {_treatment(group, lines_of)}" + (f"  ({notes})" if notes else ""))
     if len(shown) < len(groups):
         lines.append(f"… and {counted(len(groups) - len(shown), 'more change')} ({rest})")
     if changes.cut_off:
@@ -184,32 +195,35 @@ def what(change: Change, family: Family) -> str:
     return _KINDS[change.packets] + describe(change.box, family) + words
 
 
-def _treatment(group: ChangeGroup) -> str:
-    """How the two rule sets treat a region: verdicts, then the effects of one of them alone."""
+def _treatment(group: ChangeGroup, lines_of: tuple[str, str]) -> str:
+    """How the two rule sets treat a region: verdicts, then the effects of one of them alone.
+
+    *lines_of*: as of `show`.
+    """
     before, after = group.before, group.after
     asked = {evaluation(key) for change in group.regions for key, _ in change.asked}
     parts = []
     if group.changes_verdict:
-        was, now = (_decided(each, lines) for each, lines in zip((before, after), group.lines, strict=True))
+        was, now = map(_decided, (before, after), group.lines, lines_of)
         parts.append(f"was {was}, now {now}")
     if group.reordered:
         (was_first, was_at), (now_first, now_at) = before.effects[0], after.effects[0]
-        first = f"first {was_first}{_at(was_at)}, now first {now_first}{_at(now_at)}"
+        first = f"first {was_first}{_at(was_at, lines_of[0])}, now first {now_first}{_at(now_at, lines_of[1])}"
         return "; ".join([*parts, f"the same effects in another order: {first}"])
-    for words, outcome in (("no longer", before), ("now also", after)):
+    for words, outcome, file in (("no longer", before, lines_of[0]), ("now also", after, lines_of[1])):
         for effect, line in outcome.effects:
             if not (group.changes_verdict and effect in asked):  # which the packets are told by
                 more = " and more" if outcome.more else ""
-                parts.append(f"{words} {effect}{_at(line)}{more}")
+                parts.append(f"{words} {effect}{_at(line, file)}{more}")
     return "; ".join(parts)
 
 
-def _decided(outcome: RegionOutcome, lines: list[int]) -> str:
+def _decided(outcome: RegionOutcome, lines: list[int], file: str) -> str:
     named = [str(line) for line in lines if line]
     at_end = [] if all(lines) else ["at the end" if outcome.verdict in AT_END else "by policy"]
     rest = [f"{len(named) - LINES} more"] if len(named) > LINES + 1 else []
     named = named[:LINES] if rest else named
-    by_lines = [f"by line{'s' * (len(named) > 1)} {_listed([*named, *rest])}"] if named else []
+    by_lines = [f"by line{'s' * (len(named) > 1)} {_listed([*named, *rest])}{_of(file)}"] if named else []
     return f"{outcome.verdict} {_listed([*by_lines, *at_end])}"
 
 
@@ -217,8 +231,12 @@ def _listed(words: list[str]) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
-def _at(line: int) -> str:
-    return f" (line {line})" if line else ""
+def _at(line: int, file: str) -> str:
+    return f" (line {line}{_of(file)})" if line else ""
+
+
+def _of(file: str) -> str:
+    return f" of {file}" if file else ""
 
 
 def _backend(change: Change) -> list[str]:
@@ -240,14 +258,20 @@ def report(changes: Changes, before: Program, after: Program, limit: int | None,
 
 
 def findings(
-    changes: Changes, names: tuple[str, str], programs: tuple[Program | None, Program | None] = (None, None)
+    changes: Changes,
+    names: tuple[str, str],
+    programs: tuple[Program | None, Program | None] = (None, None),
+    lines_of: tuple[str, str] = ("", ""),
 ) -> list[Finding]:
     """A finding for each group of *changes* between the rule sets of these *names*.
 
-    Without *programs*, its places have verdicts in place of rules.
+    Without *programs*, its places have verdicts in place of rules.  *lines_of*: as of `show`.
     """
     before, after = (_Rules(program) for program in programs)
-    return [_finding(group, changes.family, names, (before, after)) for group in _groups(changes.regions)]
+    return [
+        _finding(group, changes.family, names, (before, after), lines_of)
+        for group in _groups(changes.regions)
+    ]
 
 
 class _Rules:
@@ -271,10 +295,14 @@ class _Rules:
 
 
 def _finding(
-    group: ChangeGroup, family: Family, names: tuple[str, str], rules: tuple[_Rules, _Rules]
+    group: ChangeGroup,
+    family: Family,
+    names: tuple[str, str],
+    rules: tuple[_Rules, _Rules],
+    lines_of: tuple[str, str],
 ) -> Finding:
     regions = [what(change, family) for change in group.regions[:REGIONS]]
-    treatment = _treatment(group)
+    treatment = _treatment(group, lines_of)
     return Finding(
         "different-verdict" if group.changes_verdict else "different-effects",
         "warning",

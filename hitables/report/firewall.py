@@ -14,6 +14,7 @@ from typing import Any
 from ..apply import guard
 from ..apply.in_force import InForce
 from ..apply.others import own_rule_count
+from ..apply.prepare import THE_KERNEL
 from ..apply.records import ApplyState, Record
 from ..apply.status import Compared, Status
 from ..ir.fields import Family
@@ -27,6 +28,7 @@ from .finding import Finding, Report
 CHANGES_SHOWN = 20
 # How the user sees all changes of a rule set that is in the kernel.
 LISTED_BY = "hitables diff lists them"
+LINES_OF_KERNEL = "hitables save"  # the command whose output has the lines of the kernel's rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +53,21 @@ class FamilyDifference:
     changed: int
     removed: int
 
+    @property
+    def lines_of(self) -> tuple[str, str]:
+        """Whose lines *changes* has for each rule set; "": those of the file."""
+        return LINES_OF_KERNEL if self.names[0] == THE_KERNEL else "", ""
+
     def text(self) -> str:
         """The difference in lines, without a newline at the end."""
         title = f"IPv{int(self.family)}, {self.backend.value}"
         if self.changes is None:
             return f"{title}: the rules cannot be compared with those of the kernel: {self.trouble}"
+        changes = show(
+            self.changes, self.names, CHANGES_SHOWN, LISTED_BY, lines_of=self.lines_of, tells_backend=False
+        )
         return (
-            f"{title}:\n{show(self.changes, self.names, CHANGES_SHOWN, LISTED_BY)}\n"
+            f"{title}:\n{changes}\n"
             f"{counted(self.rules, 'rule')}, {self.loaded} as loaded; chains: {self.new} new, "
             f"{self.changed} changed, {self.removed} removed"
         )
@@ -95,7 +105,7 @@ def apply_report(
         finding
         for each in differences
         if each.changes is not None
-        for finding in _with_family(findings(each.changes, each.names), each.family)
+        for finding in _with_family(findings(each.changes, each.names, lines_of=each.lines_of), each.family)
     ]
     status = 1 if result == "would change" else 0
     files = tuple(each.file for each in differences)
@@ -156,7 +166,8 @@ def _family(compared: Compared) -> dict[str, Any]:
 def _findings(compared: Compared) -> list[Finding]:
     if compared.changes is None:
         return []
-    return _with_family(findings(compared.changes, compared.names), compared.family)
+    found = findings(compared.changes, compared.names, lines_of=("", LINES_OF_KERNEL))
+    return _with_family(found, compared.family)
 
 
 def _with_family(found: Sequence[Finding], family: Family) -> list[Finding]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from support.command_clients import folder
 from support.firewall import Firewall, office, plain
 from support.small_namespace import Namespace
 
@@ -76,6 +77,24 @@ def test_a_packet_that_is_treated_otherwise_and_the_repair(firewall: Firewall) -
     firewall.hitables("status", "--repair")
     assert plain(firewall.save()) == before
     firewall.hitables("status")
+
+
+def test_lines_of_the_kernel_are_those_that_save_prints(firewall: Firewall) -> None:
+    """Also where a first line says that rules without addresses are of IPv6; the only backend is not named."""
+    office6 = firewall.file("*filter\n:INPUT DROP [0:0]\nCOMMIT\n", "office6.rules")
+    firewall.apply(office6, "--family", 6)
+    firewall.namespace.run(
+        [f"ip6tables-{firewall.backend.value}", "-A", "INPUT", "-i", "eth9", "-j", "ACCEPT"]
+    )
+    shown = firewall.hitables("status", status=1).stdout
+    words = [f"{folder()}/hitables", "save", "--family", "6", "--backend", firewall.backend.value]
+    saved = firewall.namespace.run(words).splitlines()
+    line = saved.index("-A INPUT -i eth9 -j ACCEPT") + 1
+    assert f"was DROP by policy, now ACCEPT by line {line} of hitables save" in shown
+    assert " only" not in shown
+    would = firewall.apply(office6, "--family", 6, "--dry-run", status=1).stdout
+    assert f"was ACCEPT by line {line} of hitables save, now DROP by policy" in would
+    assert " only" not in would
 
 
 def test_rules_that_differ_are_loaded_again_where_the_proof_has_no_answer(firewall: Firewall) -> None:
