@@ -218,7 +218,8 @@ class _Reader:
         chain = table.chains.get(name)
         if chain is None:
             built_in = ", ".join(BUILT_IN[table.name])
-            table.chains[name] = ChainDraft(name, None, None, self.line, (), True)
+            # A jump to it in front of this is told of here, too: no line declares it.
+            table.chains[name] = ChainDraft(name, None, None, 0, (), True)
             raise Fault(
                 f"chain {name} is not declared in table {table.name}",
                 template.chain,

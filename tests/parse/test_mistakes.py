@@ -64,6 +64,8 @@ def test_each_mistake_alone_is_told_as_it_was_before(wrong: str) -> None:
     [
         ("*filter\n:a ACEPT\n:b -\n-A INPUT -j a\n-A a -j b\nCOMMIT\n", [2]),
         ("*filter\n-A IN -j DROP\n-A IN -j ACCEPT\n-A INPUT -j IN\nCOMMIT\n", [2]),
+        ("*filter\n-A INPUT -j IN\n-A IN -j DROP\n-A IN -j ACCEPT\nCOMMIT\n", [3]),
+        ("*filter\n-A INPUT -j IN\n-N IN\n-A IN -j DROP\nCOMMIT\n", [2]),
         (
             "*filtre\n:INPUT DROP\n-A INPUT -j DROP\nCOMMIT\n*nat\n-A POSTROUTING -j MASQURADE\nCOMMIT\n",
             [1, 6],
