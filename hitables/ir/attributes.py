@@ -32,6 +32,8 @@ MOST_CELLS = 4096  # or twice as many as there are cubes
 MOST_MADE = 64  # questions for each fact: about the number before assignments, one after the other
 MOST_ASKED = 1 << 14  # of these, for all facts: a third of a second
 MOST_HELD = 1 << 16  # values for which it is looked up what assignments make of them
+# Of numbers of 32 bits: that the packet lacks the number.  What compares other bits fails then (xt_connmark).
+_LACKS = 1 << 32
 Cube = tuple[int, int]  # value, and the bits that must have it
 Made = tuple[int, int]  # bits that are kept, then bits that are flipped
 
@@ -389,8 +391,12 @@ def behind_in_words(attribute: str, key: str, fact: Fact, made: Made) -> str:
     keep, flip = made
     cubes = list(_cubes_before(_cubes(fact), keep, flip))
     if len(cubes) == 1:
-        return f"{attribute} {cubes[0][0]:#x}/{cubes[0][1]:#x}"
-    return f"{key} of ({attribute} & {keep & fact.mask:#x} ^ {flip & fact.mask:#x})"
+        ((value, bits),) = cubes
+        if bits == _LACKS:
+            return f"the packet has {'no' if value else 'a'} {attribute}"
+        return f"{attribute} {value:#x}/{bits if value & _LACKS else bits & ~_LACKS:#x}"
+    compared = fact.mask & ~_LACKS
+    return f"{key} of ({attribute} & {keep & compared:#x} ^ {flip & compared:#x})"
 
 
 def _cubes(fact: Fact) -> Iterable[Cube]:

@@ -177,6 +177,20 @@ def test_many_marks_of_some_bits_and_the_whole_mark_are_related() -> None:
     }
 
 
+def test_that_a_packet_lacks_the_number_is_said_in_words() -> None:
+    def keys(before: list[str], after: list[str]) -> set[tuple[str, bool]]:
+        return {fact for change in hitables.diff(read(before), read(after)).regions for fact in change.facts}
+
+    made = "-j CONNMARK --set-xmark 0x3/0xf"
+    known = keys([made, "-m connmark --mark 3/0xf -j DROP"], [made, "-j DROP"])
+    assert known == {("the packet has a connmark", False)}
+    told = keys(
+        [made, "-m connmark --mark 0x3/0xff -j DROP", "-m connmark ! --mark 0x3/0xff -j ACCEPT"], [made]
+    )
+    assert ("connmark 0x0/0xf0", True) in told
+    assert not any("0x1000000" in key for key, _ in told)
+
+
 def test_without_a_number_for_its_facts_a_packet_is_no_witness(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attributes, "MOST_CELLS", 64)
     bits = [
