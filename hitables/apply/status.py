@@ -22,10 +22,11 @@ from ..ir.program import Program
 from ..reader import read
 from ..verify.diff import Changes, changes
 from ..verify.question import Question
-from . import docker_raw, texts
+from . import commented_rules, docker_raw, texts
 from .boot_clock import boot_id
 from .boot_files import boot_notes
 from .both_backends import left_by_change
+from .commented_rules import CommentedRule
 from .confirm import bring_back
 from .drift import cut_off_jumps, differences, moved_jumps
 from .hooks import others
@@ -61,6 +62,7 @@ class Compared:
     programs   presets of --leave whose chains differ: these programs have changed them
     leaves     whether chains are left to others, and not compared
     of_docker  rules of docker in table raw that the rule set lacks
+    commented  rules of programs of --leave in no chain of theirs that the rule set lacks
     """
 
     family: Family
@@ -74,6 +76,7 @@ class Compared:
     programs: list[str] = field(default_factory=list)
     leaves: bool = False
     of_docker: list[str] = field(default_factory=list)
+    commented: list[CommentedRule] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -144,6 +147,7 @@ def compare(
             if compared.of_docker:
                 remedy = "to keep them, give the table up first (hitables release raw)"
                 result.notes.append(docker_raw.warning(compared.of_docker, "--repair", remedy))
+            result.notes += commented_rules.warnings(compared.commented, "--repair", "your file")
             level = Level.TROUBLE if compared.trouble else Level.DRIFT if compared.differing else Level.SAME
             result.level = max(result.level, level)
     if result.level is not Level.SAME:
@@ -188,6 +192,7 @@ def _compare(
         before = with_others(half, found, record, family)
         after = _with_tables(found.program, before)
         compared.of_docker = docker_raw.removed(after, before)
+        compared.commented = commented_rules.removed(after, before, record.leave)
         question = Question(
             (Backend(record.backend),),
             Malformed.STRICTER,
