@@ -207,9 +207,11 @@ def _treatment(group: ChangeGroup, lines_of: tuple[str, str]) -> str:
         was, now = map(_decided, (before, after), group.lines, lines_of)
         parts.append(f"was {was}, now {now}")
     if group.reordered:
-        (was_first, was_at), (now_first, now_at) = before.effects[0], after.effects[0]
-        first = f"first {was_first}{_at(was_at, lines_of[0])}, now first {now_first}{_at(now_at, lines_of[1])}"
-        return "; ".join([*parts, f"the same effects in another order: {first}"])
+        was, now = (
+            f"first {effect}{_at(line, file)}"
+            for (effect, line), file in zip((before.effects[0], after.effects[0]), lines_of, strict=True)
+        )
+        return "; ".join([*parts, f"the same effects in another order: {was}, now {now}"])
     for words, outcome, file in (("no longer", before, lines_of[0]), ("now also", after, lines_of[1])):
         for effect, line in outcome.effects:
             if not (group.changes_verdict and effect in asked):  # which the packets are told by
