@@ -232,6 +232,24 @@ class AlteredTable:
                     return affected
         return None
 
+    def may_match(self, each: ClassProver, at: RuleAt, box: MatchBox) -> bool:
+        """Whether a rule matches packets of the class that are in the box, and reach it; True also where that
+        is not shortly known.
+        """
+        ways = list(self._ways(each, at.chain, box))
+        if not ways:
+            return False
+        check(each.prover.alter(self._both(at), Alteration.MARK, self._reaching(at.chain.name)))
+        each.prover.bound_items(FEW_ITEMS)
+        points = ((way, way.region.one(self._random)) for way in ways)
+        met = any(
+            point is not None and self._run(way.each, way.root, words_of(point)) == ProveStatus.DIFFER
+            for way, point in points
+        ) or any(self._run(way.each, way.root, way.region.all()) != ProveStatus.EQUAL for way in ways)
+        each.prover.bound_items(0)
+        each.prover.restore()
+        return met
+
     def _first_affected(
         self,
         group: Iterable[ClassProver],

@@ -237,7 +237,9 @@ class _TableLinter:
         entered = (chain for place, chain in question.entered if place == table.name)
         self.entered_by_foreign = reach.reached_from(entered)
         self.removed: list[RuleAt] = []
-        self.reasons = Reasons(table, self.family, reach, self.altered, self.first_rule, self.written)
+        self.reasons = Reasons(
+            table, self.family, reach, self.altered, self.first_rule, self.written, self.entry
+        )
 
     # ---- flaws ----
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from hitables.core.prover import NONE
+from hitables.ir.dependence import rule_may_change
 from hitables.ir.fields import Family, Field, top
 from hitables.ir.intervals import Values
 from hitables.ir.program import Chain, Table
@@ -38,6 +39,7 @@ class Reasons:
     """The reasons of one table, from which *altered* loses rules.
 
     first_rule  by chain: the number of its first rule in the table
+    entry       by chain: tests that all packets pass before they reach it (`entry_tests`)
     """
 
     def __init__(
@@ -48,11 +50,12 @@ class Reasons:
         altered: AlteredTable,
         first_rule: Mapping[str, int],
         written: TableWrites,
+        entry: Mapping[str, Mapping[Field, Values]],
     ) -> None:
         self._table, self._family, self._reach = table, family, reach
-        self._altered, self._first_rule, self._written = altered, first_rule, written
+        self._altered, self._first_rule, self._written, self._entry = altered, first_rule, written, entry
         self._replaced = set[str]()  # chains of removed rules that decided packets as later rules do
-        self._left_to_ask = MOST_ASKED
+        self._left_to_ask = self._left_to_compare = MOST_ASKED
 
     def never_matches(self, at: RuleAt) -> Reason:
         """Of a rule that never matches: the rules of its chain that keep packets from it."""
@@ -64,12 +67,14 @@ class Reasons:
             ending = {index: rule for index, rule in earlier.items() if self._decides(rule, each, region)}
             if not ending and each.packets.malformed:  # a match of a chain that only logs may drop it
                 ending = {index: rule for index, rule in earlier.items() if rule.enters}
+            if ending:
+                ending = self._that_match(each, at, region, ending, len(earlier) < MOST_MET)
             unreached |= not ending
-            last = max(ending, default=0)
-            whole = bool(ending) and self._takes_all(ending[last], each, region)
-            covering |= {last: ending[last]} if whole else ending
-        if not any_packets:
+            equal = next((index for index, rule in ending.items() if self._takes_as_many(at, index)), None)
+            covering |= ending if equal is None else {equal: ending[equal]}
+        if not any_packets and not self._has_packets(at):
             return Reason(why="its matches exclude each other")
+        unreached |= not any_packets
         other = "other " if covering else ""
         why = f"no {other}packet that reaches {at.chain.name} can match it" if unreached else ""
         return Reason(_lines_of(covering), why)
@@ -89,9 +94,15 @@ class Reasons:
         why = "packets reach the end of the chain, too" if deciding and to_end else ""
         return Reason(_lines_of(deciding), why)
 
-    def _possible(self, at: RuleAt) -> Iterator[tuple[ClassProver, RegionWords]]:
-        """The classes that have packets in the rule's box, and these."""
+    def _has_packets(self, at: RuleAt) -> bool:
+        """Whether some packet has what the rule asks, whatever reaches its chain."""
         box = MatchBox(at.rule.matches, self._written, self._family, NOWHERE)
+        root = at.chain.name if at.chain.policy is not None else ""
+        return any(each.inside(box, root) is not None for each in self._altered.provers)
+
+    def _possible(self, at: RuleAt) -> Iterator[tuple[ClassProver, RegionWords]]:
+        """The classes that have packets in the rule's box that may reach its chain, and these."""
+        box = MatchBox(at.rule.matches, self._written, self._family, self._entry[at.chain.name])
         for each in self._altered.provers:
             root = at.chain.name if at.chain.policy is not None else ""
             region = each.inside(box, root)
@@ -136,6 +147,54 @@ class Reasons:
             return self._may_decide(rule)
         self._left_to_ask -= 1
         return not self._return(rule.enters, each, region)
+
+    def _that_match(
+        self, each: ClassProver, at: RuleAt, region: RegionWords, ending: dict[int, Rule], are_all: bool
+    ) -> dict[int, Rule]:
+        """Those of the rules *ending*, by index, that match packets which the rule could match.
+
+        Where any does, and the last one would take all of these packets by itself: that one.  Of packets with
+        broken headers, which a rule may drop that they do not match, the last one counts as matching.
+
+        are_all  whether no other rule keeps packets from the rule
+        """
+        last = max(ending)
+        matching = (index for index in sorted(ending, reverse=True) if self._may_meet(each, at, index))
+        first_found = last if each.packets.malformed else next(matching, None)
+        if first_found is None:
+            return {} if are_all and at.chain.policy is None else ending
+        if self._takes_all(ending[last], each, region):
+            return {last: ending[last]}
+        return (
+            ending if each.packets.malformed else {index: ending[index] for index in (*matching, first_found)}
+        )
+
+    def _may_meet(self, each: ClassProver, at: RuleAt, index: int) -> bool:
+        """Whether packets that the rule could match reach an earlier rule of its chain, which matches them.
+
+        True also where that is not shortly known.
+        """
+        if self._left_to_compare <= 0:
+            return True
+        self._left_to_compare -= 1
+        matches = (*at.rule.matches, *at.chain.rules[index].matches)
+        box = MatchBox(matches, self._written, self._family, self._entry[at.chain.name])
+        return self._altered.may_match(each, RuleAt(at.chain, index, at.number - at.index + index), box)
+
+    def _takes_as_many(self, at: RuleAt, index: int) -> bool:
+        """Whether an earlier rule of its chain would leave it with all packets that the rule could match: it
+        has no other matches, and what these read is not written between the two, as far as is shortly known.
+        """
+        rules = at.chain.rules
+        own = {match.key for match in at.rule.matches if not match.writes}
+        if not rules[index].leaves or at.index - index > MOST_MET or len(own) < len(at.rule.matches):
+            return False
+        if any(match.role > Role.CONSTANT or match.key not in own for match in rules[index].matches):
+            return False
+        between = rules[index + 1 : at.index]
+        if self._written.states and any(rule.enters for rule in between):
+            return False
+        return not any(rule_may_change(rule, rules[index]) for rule in between)
 
     def _takes_all(self, rule: Rule, each: ClassProver, region: RegionWords) -> bool:
         """Whether no packet of the region reaches the next rule, as far as is shortly known."""

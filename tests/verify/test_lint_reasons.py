@@ -123,3 +123,52 @@ def test_a_jump_to_an_empty_chain_covers_no_rule_that_its_packets_never_reach() 
     program = hitables.read(f"*filter\n:INPUT ACCEPT [0:0]\n{chains}{rules}COMMIT\n", name="rules")
     (found,) = (each for each in report(hitables.lint(program), program, 0.0).findings if each.kind == NEVER)
     assert found.message.endswith("never matches: no packet that reaches some can match it")
+
+
+NO_PACKET = "no packet that reaches guest can match it"
+
+
+@pytest.mark.parametrize(
+    ("jumps", "guest", "said"),
+    [
+        ("-i wlan1 -j guest", "-d 224.0.0.0/4 -j DROP|-i eth0 -p tcp --dport 22 -j ACCEPT", NO_PACKET),
+        (
+            "-p tcp --dport 43 -j guest",
+            "-m addrtype --dst-type BROADCAST -j DROP|-s 224.0.0.0/4 -j DROP|-p udp -j REJECT",
+            NO_PACKET,
+        ),
+        ("-i eth0 -j guest", "-s 10.0.0.0/8 -j LOG|-s 224.0.0.0/4 -j DROP|-i eth1 -j DROP", NO_PACKET),
+        ("-i eth0 -j DROP|-j guest", "-s 224.0.0.0/4 -j DROP|-i eth0 -s 10.0.0.0/8 -j LOG", NO_PACKET),
+        ("-i eth0 -j DROP|-j guest", "-s 224.0.0.0/4 -j DROP|-i eth0 -s 224.0.0.0/4 -j LOG", NO_PACKET),
+        ("-i eth0 -j DROP|-j guest", "-s 224.0.0.0/4 -j DROP|-i eth0 -j LOG", NO_PACKET),
+        ("-p tcp -j guest", "-p udp -j ACCEPT|-s 10.0.0.0/8 -j DROP|-p tcp -j DROP|-j ACCEPT", "line 7 covers it"),
+        ("-i eth0 -j DROP|-j guest", "-i eth0 -j LOG|-j DROP|-j ACCEPT", "line 7 covers it"),
+        (
+            "-i eth0 -s 10.0.0.0/8 -j DROP|-j guest",
+            "-s 10.0.0.0/9 -j DROP|-s 10.128.0.0/9 -j DROP|-s 11.0.0.0/8 -j DROP|-i eth0 -s 10.0.0.0/7 -j LOG",
+            "line 8 covers it",
+        ),
+    ],
+)  # fmt: skip
+def test_only_rules_that_match_packets_of_a_rule_are_said_to_cover_it(
+    jumps: str, guest: str, said: str
+) -> None:
+    """*said* of the last rule of the chain guest."""
+    in_input, in_guest = jumps.split("|"), guest.split("|")
+    rules = [f"-A INPUT {rule}" for rule in in_input] + [f"-A guest {rule}" for rule in in_guest]
+    text = "\n".join(("*filter", ":INPUT DROP [0:0]", ":guest -", *rules, "COMMIT", ""))
+    program = hitables.read(text)
+    findings = report(hitables.lint(program), program, 0.0).findings
+    (found,) = (each for each in findings if each.places[0].line == 3 + len(rules))
+    assert found.message == f"table filter, chain guest: never matches: {said}"
+
+
+def test_a_rule_without_other_matches_covers_alone_where_nothing_writes_what_they_read() -> None:
+    rules = (
+        "-m set --match-set a src -j DROP", "-p tcp -m tcp --dport 23 -j SET --add-set b src",
+        "-m set --match-set a src -j DROP", "-m set ! --match-set b src -j ACCEPT",
+        "-p udp -m udp --dport 53 -j SET --del-set b src", "-m set --match-set b src -j DROP",
+        "-m set --match-set b src -j REJECT",
+    )  # fmt: skip
+    text = "".join(f"-A INPUT {rule}\n" for rule in rules)
+    assert (NEVER, 11, (10,)) in summary(text)
