@@ -360,7 +360,7 @@ class _Drawing:
         return ["-m", "tos", *self.bang(), "--tos", f"{self.rng.getrandbits(8) & mask:#04x}/{mask:#04x}"]
 
     def extra_unknown(self, chain: str, protocol: str) -> Words:
-        return ["-m", "geoip", *self.bang(), "--source-country", self.rng.choice(["CN", "DE,AT"])]
+        return ["-m", "ndpi", *self.bang(), self.rng.choice(["--http", "--dns"])]
 
     def extra_length(self, chain: str, protocol: str) -> Words:
         return ["-m", "length", *self.bang(), "--length", self.rng.choice(["0:128", "1400:1500", "64"])]

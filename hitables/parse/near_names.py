@@ -9,6 +9,7 @@ from ..ir.program import Program
 from ..ir.rule import Kind
 from ..syntax.extensions import MATCHES, TARGETS
 from ..syntax.options import FOREIGN_TARGETS
+from ..syntax.other_packages import OTHER_MATCHES
 
 # Names that are less alike are names of other packages (tls, dns, condition).
 _ALIKE = 0.75
@@ -20,6 +21,6 @@ def near_names(program: Program) -> Iterator[tuple[str, str, str]]:
     matches = {match.name for rule in rules for match in rule.matches if match.name}
     targets = {rule.target.name for rule in rules if rule.target and rule.target.kind is Kind.VERDICT}
     for option, names, known in (("-m", matches, MATCHES), ("-j", targets, TARGETS)):
-        for name in sorted(names - known.keys() - FOREIGN_TARGETS):
+        for name in sorted(names - known.keys() - FOREIGN_TARGETS - OTHER_MATCHES.keys()):
             for near in difflib.get_close_matches(name, known, 1, _ALIKE):
                 yield option, name, near

@@ -21,6 +21,7 @@ from ..syntax import values as spelt
 from ..syntax.canonical import OptionUse
 from ..syntax.extension import Extension
 from ..syntax.options import FOREIGN_TARGETS
+from ..syntax.other_packages import OTHER_MATCHES, OTHER_TARGETS, OtherTarget
 from ..syntax.writers import address_mask
 from .lines import LITERAL, Fault, NeedsWords
 from .rule_parts import BANG, Part, RuleParts, Use
@@ -136,6 +137,9 @@ def extension_match(part: Part, words: list[str], family: Family) -> Match:
     if extension is None:
         unread = tuple(words[index] for index in part.unread)
         key = " ".join([part.name, *map(canonical.quoted, unread)])
+        other = OTHER_MATCHES.get(part.name)
+        if other is not None:
+            return Match(part.name, unread, other.role, key, reads=other.reads)
         return Match(part.name, unread, Role.ONCE, key, reads=EVERYTHING, writes=EVERYTHING)
     printed = _print_words(part.uses, words)
     for required in extension.required:
@@ -406,7 +410,8 @@ def target_of(part: Part, words: list[str], family: Family) -> Target:
         if part.unread or name in FOREIGN_TARGETS:
             unread = tuple(words[index] for index in part.unread)
             key = " ".join([name, *map(canonical.quoted, unread)])
-            return Target(name, Kind.VERDICT, key, unread, Ends.MAYBE, EVERYTHING)
+            other = OTHER_TARGETS.get(name, OtherTarget(Ends.MAYBE, EVERYTHING))
+            return Target(name, Kind.VERDICT, key, unread, other.ends, other.writes)
         return Target(name, Kind.JUMP, f"-j {name}")
     _check_limits(part, extension, words, family)
     key = canonical.key(name, extension.form, _option_uses(part.uses, words), extension.defaults, family)

@@ -42,7 +42,7 @@ Answers = tuple[tuple[str, bool], ...]  # of matches with memory or chance, in o
 # Regions of one class of packets, before they are joined: those that pass (True), and the others.
 MOST = {True: 20_000, False: 4_000}
 
-_STOPPING = ("DROP", "REJECT")
+_STOPPING = ("DROP", "REJECT", "CHAOS", "DELUDE", "ECHO", "TARPIT")
 _OUTSIDE = Target("outside", Kind.VERDICT, "outside the question")
 _MARK = "\0"  # behind the verdicts of the copy, which no verdict of a text has
 _DECIDES = "\0decides"  # the match of a rule that was added for one of unknown effect, or for SYNPROXY
@@ -57,7 +57,7 @@ class ReachedBox:
     chain, at  the deciding rule: its chain and its index there, from 0; "", -1: the end of the chain; -1 in a
              chain: its hidden rules
     line     of that rule; 0: the policy, or a rule without a line
-    passes   whether the packets may go on: the verdict is neither DROP nor REJECT; KERNEL_POLICY may let them
+    passes   whether the packets may go on: the verdict is none of `_STOPPING`; KERNEL_POLICY may let them
     box      values by field; a missing field may have any value
     no_mac   whether packets without a mac address are among them
     facts    CONSTANT matches and decisions of rules of unknown effect, and whether they hold

@@ -64,7 +64,7 @@ def test_every_style_draws_what_it_is_for() -> None:
         "protocols": "-m sctp", "negations": "! -s", "returns": "-j RETURN", "chains": "-g filter-",
         "effects": "-j MARK", "memory": "-m hashlimit", "constants": "--comment", "tables": "*nat",
         "everything": "--tcp-option", "plain": "-p udp", "acl-like": "--dport", "fw-like": "--sport",
-        "ipc-like": "-p tcp", "marking": "-m mark", "services": "-m tos", "unknown": "-m geoip",
+        "ipc-like": "-p tcp", "marking": "-m mark", "services": "-m tos", "unknown": "-m ndpi",
     }  # fmt: skip
     assert reported.keys() == set(NAMES)
     for style, words in reported.items():

@@ -11,7 +11,7 @@ from hitables.compiler.segments import REWRITTEN
 
 pytestmark = pytest.mark.engine
 
-MATCH, TARGET = "-m geoip --source-country CN -j DROP", "-j XTFOO --bar 3"
+MATCH, TARGET = "-m ndpi --http -j DROP", "-j XTFOO --bar 3"
 HOSTS = [f"-s 10.1.{n}.0/24 -j ACCEPT" for n in range(200)]
 PORTS = [f"-s 10.2.{n}.0/24 -p tcp --dport {n + 1} -j DROP" for n in range(150)]
 
@@ -44,7 +44,7 @@ def test_rules_around_an_unknown_one_get_trees(rules: Sequence[str], most: float
     assert report.why == "" and report.read_after < most
     if backend != "legacy":
         assert hitables.check(text, output.text, engine="diagrams", backend="nft")
-    assert output.text.count("geoip") == text.count("geoip")  # a match is printed once: it may have a memory
+    assert output.text.count("ndpi") == text.count("ndpi")  # a match is printed once: it may have a memory
 
 
 def test_trees_stand_between_many_unknown_rules() -> None:
@@ -68,6 +68,6 @@ def test_a_tree_in_front_of_an_unknown_rule_is_not_read_behind_it() -> None:
 
 
 def test_a_list_of_nothing_but_unknown_rules_says_why_it_stays() -> None:
-    rules = [f"-s 10.1.{n}.0/24 -m geoip --source-country CN -j XTFOO --bar {n}" for n in range(40)]
+    rules = [f"-s 10.1.{n}.0/24 -m ndpi --http -j XTFOO --bar {n}" for n in range(40)]
     (report,) = (each for each in hitables.compile(text_of(rules)).reports if each.chain == "INPUT")
     assert report.why == REWRITTEN

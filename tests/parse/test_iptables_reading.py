@@ -172,7 +172,7 @@ def test_each_match_has_its_role(words: str, role: Role) -> None:
     [
         ("-j DROP", Ends.SURELY, None), ("-j LOG", Ends.NEVER, None), ("-j CONNMARK --save-mark", Ends.NEVER, Metadata.CONNMARK),
         ("-j MARK --set-mark 1", Ends.NEVER, Metadata.MARK), ("-j FROB --x", Ends.MAYBE, Metadata.META),
-        ("-j TARPIT", Ends.MAYBE, Metadata.META),
+        ("-j SYSRQ", Ends.MAYBE, Metadata.META), ("-j TARPIT", Ends.SURELY, None), ("-j IPMARK --addr src", Ends.NEVER, Metadata.MARK),
     ],
 )  # fmt: skip
 def test_each_target_says_what_it_ends_and_writes(words: str, ends: Ends, writes: Metadata | None) -> None:

@@ -45,11 +45,11 @@ CHANGES = [
         "-m pkttype --pkt-type multicast",
         "-m cluster --cluster-total-nodes 2 --cluster-local-node 1 --cluster-hash-seed 7", "mangle PREROUTING",
     ),
-    ("-m pkttype --pkt-type multicast", "-m geoip --source-country XX", "mangle PREROUTING"),
+    ("-m pkttype --pkt-type multicast", "-m ndpi --http", "mangle PREROUTING"),
     ("-m length --length 60", "-j FANCY --level 3", "mangle OUTPUT"),
     ("-m time --timestop 12:00", "-j FANCY --level 3", "mangle OUTPUT"),
     ("-p udp -m udp --dport 7", "-j FANCY --level 3", "mangle OUTPUT"),
-    ("-i eth0", "-m geoip --source-country XX", "mangle PREROUTING"),
+    ("-i eth0", "-m ndpi --http", "mangle PREROUTING"),
 ]  # fmt: skip
 KEEPS = [
     ("-m length --length 60", "-j MARK --set-mark 1", "mangle OUTPUT"),
@@ -130,7 +130,7 @@ def test_a_match_that_writes_is_asked_the_same_number_of_times() -> None:
 
 def test_an_extension_without_a_row_reads_and_writes_everything() -> None:
     assert access.UNKNOWN.reads == access.UNKNOWN.writes == EVERYTHING
-    (table,) = program("mangle OUTPUT", "-m geoip --source-country XX -j FANCY --level 3").tables
+    (table,) = program("mangle OUTPUT", "-m ndpi --http -j FANCY --level 3").tables
     (rule,) = table["OUTPUT"].rules
     assert rule.matches[0].reads == rule.matches[0].writes == EVERYTHING
     assert rule.target is not None

@@ -6,7 +6,7 @@ it in its module; checks and writers of values that several subjects share are i
 `writers.py`.
 
 An extension without a row gets the role that can do no harm: a match is ONCE, a target may end the traversal,
-and both may read and write every state.
+and both may read and write every state, unless `other_packages.py` knows better.
 """
 
 from __future__ import annotations
