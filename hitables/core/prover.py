@@ -319,7 +319,8 @@ class Prover:
     def behind(self, returns: int, chains: array[int]) -> ProveStatus:
         """For the runs that follow: what leaves a list by the verdict *returns* goes on in these chains.
 
-        chain, verdict at its end, ...; not while a rule is marked.
+        chain, number of the first of its rules that they may come to, verdict at its end, ...; not while one
+        is marked.
         """
         return ProveStatus(lib.prover_behind(self._handle, returns, *sized("uint32_t", chains)))
 

@@ -23,7 +23,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import accumulate, groupby
 from random import Random
 from typing import NamedTuple
 
@@ -150,6 +150,8 @@ class AlteredTable:
         self._table, self._family, self._reach = table, family, reach
         self._question, self._deadline = question, deadline
         self._policy_behind = policies_behind(table, reversed(reach.callees_first()))
+        numbers = accumulate((len(chain.rules) for chain in table.chains), initial=0)
+        self._first_rule = {chain.name: first for chain, first in zip(table.chains, numbers, strict=False)}
         self.rule_count = sum(len(chain.rules) for chain in table.chains)
         self.provers = sorted(self.fresh(), key=_whole_first)
         self._lasting = frozenset(self.provers)  # what shows a difference in others says nothing of these
@@ -352,7 +354,7 @@ class AlteredTable:
         behind = array("I")
         for way in ways if alteration is Alteration.LEAVE_OUT else ():
             policy = each.encoding.end(self._table[way.root].policy)
-            behind.extend((self.chain_numbers[way.root], policy))
+            behind.extend((self.chain_numbers[way.root], self._first_behind(way.root, chain), policy))
         returns = each.encoding.end(None)
         check(each.prover.behind(returns, behind))
         each.prover.bound_items(FEW_ITEMS)
@@ -360,6 +362,14 @@ class AlteredTable:
         each.prover.bound_items(0)
         check(each.prover.behind(returns, array("I")))
         return status
+
+    def _first_behind(self, root: str, chain: Chain) -> int:
+        """The number of the first rule of *root* that packets may come to which return from a user chain."""
+        reaching = self._reach.reaching(chain.name)
+        rules = self._table[root].rules
+        index = next(index for index, rule in enumerate(rules) if rule.enters in reaching)
+        # Where the rule enters another chain, packets return from that one, too.
+        return self._first_rule[root] + index + (rules[index].enters == chain.name)
 
     def _whole(self, at: RuleAt, way: _Way) -> ProveStatus:
         """Compare the packets of a way."""

@@ -530,6 +530,28 @@ def test_an_accept_is_needed_where_a_later_rule_drops_some_of_its_packets() -> N
     assert kept == ["-A c7 -p udp --dport 8 -j ACCEPT"]
 
 
+@pytest.mark.parametrize(
+    "ways",
+    [
+        "-A FORWARD -j user|-A FORWARD -s 12.0.0.0/8 -j DROP",
+        "-A FORWARD -j user|-A FORWARD -s 12.0.0.0/8 -j DROP|-A FORWARD -j user",
+        "-A FORWARD -j outer|-A outer -j user|-A outer -s 12.0.0.0/8 -j DROP",
+        "-A FORWARD -j outer|-A FORWARD -j user|-A outer -j user|-A outer -s 12.0.0.0/8 -j DROP",
+        "-A FORWARD -j outer|-A FORWARD -s 12.0.0.0/8 -j DROP|-A outer -g user",
+        "-A FORWARD -j outer|-A FORWARD -j other|-A outer -g user|-A other -s 12.0.0.0/8 -j DROP",
+    ],
+)
+def test_an_accept_is_needed_where_its_packets_would_come_to_a_drop_behind_any_way_to_its_chain(
+    ways: str,
+) -> None:
+    front = "".join(f"-A FORWARD -s 10.0.{at // 250}.{at % 250} -j DROP\n" for at in range(300))
+    rules = front + ways.replace("|", "\n") + "\n-A user -m mark --mark 4 -j ACCEPT\n"
+    chains = ":outer - [0:0]\n:other - [0:0]\n:user - [0:0]\n"
+    lines = f"*filter\n:INPUT\n:FORWARD\n:OUTPUT\n{chains}{rules}".splitlines()
+    found = {flaw.line for flaw in flaws(rules, chains=chains)}
+    assert lines.index("-A user -m mark --mark 4 -j ACCEPT") + 1 not in found
+
+
 def test_a_rule_behind_a_mark_is_needed_where_the_packet_had_another_mark_before() -> None:
     rules = (
         "-A FORWARD ! -d 10.9.0.77 -j ACCEPT\n-A FORWARD ! -s 10.8.0.77 -j ACCEPT\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from hitables.ir.fields import Field
 from hitables.ir.intervals import Values
 from hitables.ir.program import Program
 from hitables.verify import exact
+from hitables.verify.altered import AlteredTable, RuleAt
 from hitables.verify.deadline import Deadline
 from hitables.verify.diff import changes
 from hitables.verify.encoding import Encoding
@@ -121,6 +123,27 @@ def test_lint_cuts_by_the_rules_that_decide_most() -> None:
 
     few, many = looked_at(200), looked_at(800)
     assert many < few * 4**MOST
+
+
+@pytest.mark.parametrize("jumps", ["-A FORWARD -j user", "-A FORWARD -j outer\n-A outer -j user"])
+def test_lint_does_not_read_what_is_in_front_of_a_chain_to_see_what_its_packets_come_to(
+    jumps: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rule in front drops packets, none behind does: so the chain by itself shows which of its rules is needless."""
+    front = "".join(f"-A FORWARD -s 10.0.{at // 250}.{at % 250} -j DROP\n" for at in range(300))
+    rules = f"{front}{jumps}\n-A user -s 11.0.0.0/8 -j DROP\n-A user -m mark --mark 4 -j ACCEPT\n"
+    text = f"*filter\n:FORWARD ACCEPT [0:0]\n:outer -\n:user -\n{rules}-A FORWARD -i eth0 -j ACCEPT\nCOMMIT\n"
+    read_whole = list[int]()
+
+    def whole(self: AlteredTable, at: RuleAt, way: Any) -> ProveStatus:
+        read_whole.append(at.rule.line)
+        return in_whole(self, at, way)
+
+    in_whole = AlteredTable._whole
+    monkeypatch.setattr(AlteredTable, "_whole", whole)
+    needless = text.splitlines().index("-A user -m mark --mark 4 -j ACCEPT") + 1
+    assert needless in {flaw.line for flaw in linted(hitables.read(text), "filter")[1]}
+    assert needless not in read_whole
 
 
 def test_lint_of_rules_that_change_nothing_tries_few_packets(monkeypatch: pytest.MonkeyPatch) -> None:

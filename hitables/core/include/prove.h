@@ -108,8 +108,8 @@ enum prove_status prover_alter(struct prover *prover, uint32_t rule_a, uint32_t 
 void prover_follow(struct prover *prover, bool follow);
 
 /* For the runs that follow: packets that leave a list by the verdict *returns* come, in both programs, from
- * these chains of the first program, and go on there: chain, verdict at its end, ... (*words* in all).  A
- * rule may be left out or removed then, and none marked. */
+ * these chains of the first program, and go on there: chain, the first of its rules that they may come to,
+ * verdict at its end, ... (*words* in all).  A rule may be left out or removed then, and none marked. */
 enum prove_status prover_behind(struct prover *prover, uint32_t returns, const uint32_t *chains,
                                 size_t words);
 

@@ -21,7 +21,7 @@ struct verdict_search {
     uint64_t left; /* rules that may be read yet */
 };
 
-static bool chain_gives(struct verdict_search *search, uint32_t chain, int deep);
+static bool chain_gives(struct verdict_search *search, uint32_t chain, uint32_t first, int deep);
 
 /* Whether the packets that the guarded action acts on leave by the verdict, or go on unchanged. */
 static bool action_gives(struct verdict_search *search, const struct guarded_action *guarded, uint32_t chain,
@@ -32,7 +32,7 @@ static bool action_gives(struct verdict_search *search, const struct guarded_act
         return guarded->arg == search->verdict;
     case ACTION_JUMP:
     case ACTION_GOTO:
-        return chain_gives(search, chain, deep + 1);
+        return chain_gives(search, chain, search->r->in.chain_start[chain], deep + 1);
     default:
         return guarded->kind == ACTION_RETURN || guarded->kind == ACTION_FAIL;
     }
@@ -52,15 +52,16 @@ static bool fails(const struct verdict_search *search, const struct guarded_acti
     return false;
 }
 
-/* Whether packets of the region that enter the chain leave by the verdict, or come back unchanged. */
-static bool chain_gives(struct verdict_search *search, uint32_t chain, int deep)
+/* Whether packets of the region that come to rule *first* of the chain leave by the verdict, or come back
+ * unchanged. */
+static bool chain_gives(struct verdict_search *search, uint32_t chain, uint32_t first, int deep)
 {
     const struct residual *r = search->r;
     if (r->chain_idle[chain] && !r->touched[r->canon[chain]])
         return true;
     if (deep > NESTED || r->chain_state[chain] != LOW_DONE)
         return false;
-    for (uint32_t rule = r->in.chain_start[chain]; rule < r->in.chain_end[chain]; rule++) {
+    for (uint32_t rule = first; rule < r->in.chain_end[chain]; rule++) {
         if (!search->left--)
             return false;
         uint32_t number = r->rule_guarded[rule];
@@ -115,23 +116,27 @@ bool prover_gives_one(const struct prover *p, const struct residual_list *a, con
     return list_gives(search, a, x->at) && list_gives(search, b, y->at);
 }
 
-/* Whether all packets of the region leave the chain by the verdict, from wherever they come; once known,
- * this holds for the class, as rules are only removed from it. */
-static bool all_gives(struct prover *p, uint32_t chain, uint32_t verdict)
+/* Whether all packets of the region that come to rule *first* leave the chain by the verdict, from wherever
+ * they come; once known, this holds for the class, as rules are only removed from it. */
+static bool all_gives(struct prover *p, uint32_t chain, uint32_t first, uint32_t verdict)
 {
     struct residual *r = &p->r;
     struct lemma *known = p->behind_lemma;
-    if (known && p->behind_chain == chain && p->behind_verdict == verdict && lemma_covers_region(r, known))
+    bool same = p->behind_chain == chain && first >= p->behind_first && p->behind_verdict == verdict;
+    if (known && same && lemma_covers_region(r, known))
         return true;
-    struct verdict_search search = {.r = r, .verdict = verdict, .for_good = true, .left = r->in.rules};
     /* The region is that of packets where they come from; what led them there was asked before the writes. */
+    struct verdict_search search = {.r = r, .verdict = verdict, .for_good = true, .left = r->in.rules};
     search.blocked = r->in.chain_writes[chain];
-    if (!chain_gives(&search, chain, 0))
+    struct verdict_search of_whole = search;
+    if (chain_gives(&of_whole, chain, r->in.chain_start[chain], 0))
+        first = r->in.chain_start[chain]; /* known for all that come to any of its rules */
+    else if (!chain_gives(&search, chain, first, 0))
         return false;
     struct residual_list none = {.end = verdict};
     lemma_free(r, known);
     p->behind_lemma = lemma_copy(r, &none, &none);
-    p->behind_chain = chain, p->behind_verdict = verdict;
+    p->behind_chain = chain, p->behind_first = first, p->behind_verdict = verdict;
     return true;
 }
 
@@ -143,8 +148,8 @@ bool prover_returns_alike(struct prover *p, const struct residual_list *a, const
         return false;
     if (!decided->n || !is_decided(p, decided, 0, &verdict))
         return false;
-    for (size_t i = 0; i < p->behind_n; i++)
-        if (p->behind[2 * i + 1] != verdict || !all_gives(p, p->behind[2 * i], verdict))
+    for (const uint32_t *each = p->behind; each < p->behind + 3 * p->behind_n; each += 3)
+        if (each[2] != verdict || !all_gives(p, each[0], each[1], verdict))
             return false;
     return true;
 }

@@ -54,11 +54,12 @@ struct prover {
     size_t acts_n, acts_room;
     uint64_t regions, steps, end, bound; /* end: the step at which to give up, 0: none */
     uint64_t items, items_end, items_bound; /* of lists that were cut; items_end: as end */
-    uint32_t *behind; /* [behind_n] chain, verdict at its end (prover_behind) */
+    uint32_t *behind; /* [behind_n][3] chain, its first rule, verdict at its end (prover_behind) */
     size_t behind_n, behind_room;
     uint32_t returns; /* the verdict at the end of a chain behind which these are */
-    struct lemma *behind_lemma; /* of a region in which behind_chain gives behind_verdict alone; NULL: none */
-    uint32_t behind_chain, behind_verdict;
+    struct lemma *behind_lemma; /* of a region in which behind_chain, from behind_first on, gives
+                                 * behind_verdict alone; NULL: none */
+    uint32_t behind_chain, behind_first, behind_verdict;
     uint64_t began, next_aim; /* items when the run began, and at which it aims next */
     double done, deadline, processor_deadline;
     volatile bool stopped;

@@ -374,7 +374,7 @@ enum prove_status prover_behind(struct prover *p, uint32_t returns, const uint32
         return PROVE_NO_MEMORY;
     if (words)
         memcpy(p->behind, chains, words * sizeof *chains);
-    p->behind_n = words / 2;
+    p->behind_n = words / 3;
     return PROVE_EQUAL;
 }
 
