@@ -1,10 +1,11 @@
 /* What each program does with the packets of a region that the other one does not do.
  *
- * Idea: an effect, or a match with memory that is asked, is noted for the program that comes to it alone.  The
- * other program may do the same later, as where one goes on alone to its end (apart.c).  So the two lists of
- * notes are compared: what stands in both as often is done by both.  What both do at once is noted for both,
- * as its place in the order counts.
+ * Idea: an effect, or a match with memory that is asked, is noted for the program that comes to it alone.
+ * The other program may do the same later, as where one goes on alone to its end (apart.c).  So the two
+ * lists of notes are compared: what stands in both as often is done by both.  What both do at once is noted
+ * for both, as its place in the order counts.
  * Cost: a sort of the notes for each record; constant for each note.
+ * Invariant: the notes of each program are in the order in which packets meet its rules.
  * Memory: notes from the budget, with scratch of as many.
  * Threading: as the prover's (prover.c).
  */

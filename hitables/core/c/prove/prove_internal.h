@@ -106,8 +106,9 @@ enum prove_status prover_write(struct prover *p, uint32_t writes, uint32_t effec
 /* What the effect makes of a dimension: n, and n coordinates (struct prove_input); NULL: not known. */
 const uint32_t *prover_map_of(const struct prover *p, uint32_t effect, uint32_t dim);
 
-/* acts.c: note that a program does alone what the head of its list does; *whole*: all that the head does behind
- * its matches with memory, not only that the first of these is asked.  False when memory is exhausted. */
+/* acts.c: note that a program does alone what the head of its list does; *whole*: all that the head does
+ * behind its matches with memory, not only that the first of these is asked.  False when memory is
+ * exhausted. */
 bool prover_note_act(struct prover *p, const struct residual_list *list, enum asked own, bool whole);
 
 /* What one program does that the other one does not: how often, and the first rule, of those that do more
