@@ -254,8 +254,9 @@ CHAIN_CHANGES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("entries", [0, 3])
-@pytest.mark.parametrize("change", CHAIN_CHANGES)
+@pytest.mark.parametrize(
+    ("change", "entries"), [*((change, 3) for change in CHAIN_CHANGES), ("removed", 0), ("made anew", 0)]
+)
 def test_a_chain_with_a_tree_that_was_removed_or_made_anew_is_taken(
     host: Host, change: str, entries: int
 ) -> None:
