@@ -148,7 +148,7 @@ def test_the_kernel_treats_packets_as_the_list_after_each_update_of_grouped_tree
         patched, listed = Tried(namespace, family), Tried(plain, family)
         Store.create(Path(folder), plan.before).close()
         assert namespace.call(commit, folder, plan)
-        for number in range(examples(12)):
+        for number in range(examples(15)):
             state = plan.after
             try:
                 commands = [any_command(rng, state.master, chain, 0.1) for _ in range(rng.choice([1, 1, 3]))]

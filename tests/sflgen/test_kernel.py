@@ -55,7 +55,7 @@ def test_the_kernel_holds_the_rule_set_of_the_state_after_each_patch(
         Store.create(tmp_path / "st", plan.before).close()
         assert namespace.call(step, str(tmp_path / "st"), plan)
         state = plan.after
-        for _ in range(examples(12)):
+        for _ in range(examples(15)):
             _, updates, _ = make_updates(rng, state.master, rng.choice([1, 1, 3]), favoured(state))
             try:
                 plan = plan_unproved(state, updates)

@@ -87,7 +87,7 @@ FLOOR = 0.95
 
 def test_one_edit_in_a_random_program_is_found() -> None:
     known = refuted = 0
-    for seed in range(examples(30)):
+    for seed in range(examples(40)):
         rng = random.Random(seed)
         before = make_program(rng)
         after = mutate(rng, before)
