@@ -141,6 +141,7 @@ class AlteredTable:
 
     provers       those from which rules are removed for good
     is_small      whether its packets are compared all at once
+    first_rule    by chain: the number of its first rule in the table
     OutOfBudget, by each method that compares.
     """
 
@@ -151,7 +152,7 @@ class AlteredTable:
         self._question, self._deadline = question, deadline
         self._policy_behind = policies_behind(table, reversed(reach.callees_first()))
         numbers = accumulate((len(chain.rules) for chain in table.chains), initial=0)
-        self._first_rule = {chain.name: first for chain, first in zip(table.chains, numbers, strict=False)}
+        self.first_rule = {chain.name: first for chain, first in zip(table.chains, numbers, strict=False)}
         self.rule_count = sum(len(chain.rules) for chain in table.chains)
         self.provers = sorted(self.fresh(), key=_whole_first)
         self._lasting = frozenset(self.provers)  # what shows a difference in others says nothing of these
@@ -369,7 +370,7 @@ class AlteredTable:
         rules = self._table[root].rules
         index = next(index for index, rule in enumerate(rules) if rule.enters in reaching)
         # Where the rule enters another chain, packets return from that one, too.
-        return self._first_rule[root] + index + (rules[index].enters == chain.name)
+        return self.first_rule[root] + index + (rules[index].enters == chain.name)
 
     def _whole(self, at: RuleAt, way: _Way) -> ProveStatus:
         """Compare the packets of a way."""

@@ -228,24 +228,17 @@ class _TableLinter:
         self.family = program.family
         self.written = written_by(table)
         self.altered = AlteredTable(table, self.family, reach, question, deadline)
-        self.first_rule: dict[str, int] = {}
-        rules = 0
-        for chain in table.chains:
-            self.first_rule[chain.name] = rules
-            rules += len(chain.rules)
         self.entry = entry_tests(table, reversed(reach.callees_first()), self.written)
         entered = (chain for place, chain in question.entered if place == table.name)
         self.entered_by_foreign = reach.reached_from(entered)
         self.removed: list[RuleAt] = []
-        self.reasons = Reasons(
-            table, self.family, reach, self.altered, self.first_rule, self.written, self.entry
-        )
+        self.reasons = Reasons(table, self.family, reach, self.altered, self.written, self.entry)
 
     # ---- flaws ----
 
     def flaws(self, tell: Tell) -> Iterator[Flaw]:
         rules = [
-            RuleAt(chain, index, self.first_rule[chain.name] + index)
+            RuleAt(chain, index, self.altered.first_rule[chain.name] + index)
             for chain in self.table.chains
             if self.may_list(chain)
             for index in range(len(chain.rules))

@@ -38,7 +38,6 @@ class Reason:
 class Reasons:
     """The reasons of one table, from which *altered* loses rules.
 
-    first_rule  by chain: the number of its first rule in the table
     entry       by chain: tests that all packets pass before they reach it (`entry_tests`)
     """
 
@@ -48,12 +47,11 @@ class Reasons:
         family: Family,
         reach: Reachability,
         altered: AlteredTable,
-        first_rule: Mapping[str, int],
         written: TableWrites,
         entry: Mapping[str, Mapping[Field, Values]],
     ) -> None:
         self._table, self._family, self._reach = table, family, reach
-        self._altered, self._first_rule, self._written, self._entry = altered, first_rule, written, entry
+        self._altered, self._written, self._entry = altered, written, entry
         self._replaced = set[str]()  # chains of removed rules that decided packets as later rules do
         self._left_to_ask = self._left_to_compare = MOST_ASKED
 
@@ -126,14 +124,14 @@ class Reasons:
 
     def _met(self, each: ClassProver, at: RuleAt, before: int, region: RegionWords) -> dict[int, Rule]:
         """The rules of the chain, by index, that packets in *region* may meet before the rule *before*."""
-        chain, first = at.chain, self._first_rule[at.chain.name]
+        chain, first = at.chain, self._altered.first_rule[at.chain.name]
         number = self._altered.chain_numbers[chain.name]
         numbers = each.prover.rules_met(number, before, region.all(), MOST_MET)
         return {number - first: chain.rules[number - first] for number in numbers}
 
     def _met_in(self, name: str, each: ClassProver, region: RegionWords, most: int) -> list[Rule]:
         """The first rules of a chain, at most so many, that packets in *region* may meet if they enter it."""
-        rules, first = self._table[name].rules, self._first_rule[name]
+        rules, first = self._table[name].rules, self._altered.first_rule[name]
         numbers = each.prover.rules_met(self._altered.chain_numbers[name], NONE, region.all(), most)
         return [rules[number - first] for number in numbers]
 

@@ -57,7 +57,8 @@ class ReachedBox:
     chain, at  the deciding rule: its chain and its index there, from 0; "", -1: the end of the chain; -1 in a
              chain: its hidden rules
     line     of that rule; 0: the policy, or a rule without a line
-    passes   whether the packets may go on: the verdict is none of `_STOPPING`; KERNEL_POLICY may let them
+    passes   whether the packets may go on: the verdict is neither DROP nor REJECT, nor one that answers
+             in place of the receiver (TARPIT); KERNEL_POLICY may let them
     box      values by field; a missing field may have any value
     no_mac   whether packets without a mac address are among them
     facts    CONSTANT matches and decisions of rules of unknown effect, and whether they hold

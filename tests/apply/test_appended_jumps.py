@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from support.firewall import Firewall, plain
-from support.small_namespace import Namespace
 
 import hitables
 from hitables.apply.drift import cut_off_jumps
@@ -21,7 +18,6 @@ from hitables.apply.texts import parse
 from hitables.compiler.list_planner import ListPlanner
 from hitables.compiler.options import Options
 from hitables.compiler.pipeline import compile_text
-from hitables.ir.packet import Backend
 
 REDIRECTS = "".join(
     f"-A OUTPUT -s 10.{each}.0.0/16 -p udp -m udp --dport 443 -j REDIRECT --to-ports 8443\n"
@@ -29,12 +25,6 @@ REDIRECTS = "".join(
 )
 NAT = f"*nat\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n{REDIRECTS}COMMIT\n"
 JUMP = "-m addrtype --dst-type LOCAL -j DOCKER"
-
-
-@pytest.fixture(params=list(Backend), ids=lambda backend: backend.value)
-def firewall(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Firewall]:
-    with Namespace() as namespace:
-        yield Firewall(namespace, tmp_path, request.param)
 
 
 def send() -> None:

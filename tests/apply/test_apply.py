@@ -7,7 +7,6 @@ import random
 import re
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,12 +23,6 @@ from hitables.verify.question import Equal
 
 pytestmark = pytest.mark.needs_kernel
 TOOLS = {Family.IPV4: "iptables", Family.IPV6: "ip6tables"}
-
-
-@pytest.fixture(params=list(Backend), ids=lambda backend: backend.value)
-def firewall(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Firewall]:
-    with Namespace() as namespace:
-        yield Firewall(namespace, tmp_path, request.param)
 
 
 def random_rules(seed: int, family: Family) -> str:

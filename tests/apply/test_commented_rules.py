@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from support.firewall import Firewall
-from support.small_namespace import Namespace
 
 import hitables
 from hitables.apply.commented_rules import removed, warnings
 from hitables.ir.foreign import patterns_of
-from hitables.ir.packet import Backend
 
 JUMP = '-A FORWARD -m comment --comment "cali:lqqG4wadUOch3HEE" -j cali-FORWARD'
 OF_CALICO = (
@@ -62,12 +57,6 @@ def test_each_program_has_a_warning_with_its_rules_and_their_chains() -> None:
         "warning: --repair removes 2 rules of calico from table filter (FORWARD)",
     ]
     assert all("have these in office.rules, in front of" in each for each in told)
-
-
-@pytest.fixture(params=list(Backend), ids=lambda backend: backend.value)
-def firewall(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Firewall]:
-    with Namespace() as namespace:
-        yield Firewall(namespace, tmp_path, request.param)
 
 
 @pytest.mark.needs_kernel

@@ -15,7 +15,6 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -35,12 +34,6 @@ from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 
 pytestmark = pytest.mark.needs_kernel
-
-
-@pytest.fixture(params=list(Backend), ids=lambda backend: backend.value)
-def firewall(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Firewall]:
-    with Namespace() as namespace:
-        yield Firewall(namespace, tmp_path, request.param)
 
 
 def test_the_command_that_confirms_can_be_pasted_into_another_session(tmp_path: Path) -> None:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from support.firewall import Firewall
-from support.small_namespace import Namespace
 
 import hitables
 from hitables.apply.docker_raw import removed
 from hitables.ir.fields import Family
-from hitables.ir.packet import Backend
 
 OF_DOCKER = (
     "-d 172.17.0.2/32 ! -i docker0 -j DROP",
@@ -46,12 +41,6 @@ def test_rules_of_docker_are_known_by_their_form() -> None:
     assert not removed(kernel, hitables.read(as_written)), "the file has them"
     ipv6 = hitables.read(raw("-d fd00:1::2/128 ! -i docker0 -j DROP"), family=Family.IPV6)
     assert len(removed(ipv6, hitables.read(raw(), family=Family.IPV6))) == 1
-
-
-@pytest.fixture(params=list(Backend), ids=lambda backend: backend.value)
-def firewall(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Firewall]:
-    with Namespace() as namespace:
-        yield Firewall(namespace, tmp_path, request.param)
 
 
 @pytest.mark.needs_kernel

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 from support.firewall import Firewall
-from support.small_namespace import Namespace
-
-from hitables.ir.packet import Backend
 
 pytestmark = pytest.mark.needs_kernel
 SCHEMAS = Path(__file__).parents[2] / "hitables" / "schema"
@@ -21,12 +17,6 @@ RULES = "*filter\n:INPUT DROP [0:0]\n" + "".join(
     f"-A INPUT -s 10.{n}.0.0/16 -p tcp -m tcp --dport {n} -j ACCEPT\n" for n in range(1, 41)
 ) + "COMMIT\n"  # fmt: skip
 RULES6 = "*filter\n:INPUT DROP [0:0]\n-A INPUT -s 2001:db8::/32 -j ACCEPT\nCOMMIT\n"
-
-
-@pytest.fixture(params=list(Backend), ids=lambda backend: backend.value)
-def firewall(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Firewall]:
-    with Namespace() as namespace:
-        yield Firewall(namespace, tmp_path, request.param)
 
 
 def document(firewall: Firewall, *arguments: object, status: int = 0) -> dict[str, Any]:

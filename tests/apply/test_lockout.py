@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,12 +14,6 @@ from hitables.ir.packet import Backend
 pytestmark = pytest.mark.needs_kernel
 SSH = {"SSH_CONNECTION": "10.3.0.1 40000 127.0.0.1 22"}
 ONE = pytest.mark.parametrize("firewall", [Backend.NFT], ids=["nft"], indirect=True)
-
-
-@pytest.fixture(params=list(Backend), ids=lambda backend: backend.value)
-def firewall(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Firewall]:
-    with Namespace() as namespace:
-        yield Firewall(namespace, tmp_path, request.param)
 
 
 def test_rules_that_would_end_this_session_are_refused_with_the_line_that_decides(firewall: Firewall) -> None:

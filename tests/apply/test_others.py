@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -360,12 +359,6 @@ def test_random_changes_of_others_lose_nothing_of_either() -> None:
 
 
 # Applying.
-
-
-@pytest.fixture(params=list(Backend), ids=lambda backend: backend.value)
-def firewall(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Firewall]:
-    with Namespace() as namespace:
-        yield Firewall(namespace, tmp_path, request.param)
 
 
 def own_of(text: str) -> str:

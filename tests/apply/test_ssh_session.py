@@ -6,13 +6,11 @@ import os
 import pty
 import subprocess
 import sys
-from collections.abc import Iterator
 from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
 from support.firewall import Firewall, office
-from support.small_namespace import Namespace
 
 import hitables
 from hitables.apply.translation import ConnectionEnds, may_lead_to
@@ -23,12 +21,6 @@ from hitables.kernel.netlink import Netfilter
 
 pytestmark = pytest.mark.needs_kernel
 HITABLES = Path(sys.executable).parent / "hitables"
-
-
-@pytest.fixture(params=list(Backend), ids=lambda backend: backend.value)
-def firewall(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Firewall]:
-    with Namespace() as namespace:
-        yield Firewall(namespace, tmp_path, request.param)
 
 
 def test_a_link_local_session_comes_in_by_the_interface_of_its_zone(firewall: Firewall) -> None:

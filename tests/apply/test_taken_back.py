@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,12 +30,6 @@ from hitables.kernel.netlink import Netfilter, message, text
 from hitables.kernel.prerequisites import furnish
 
 pytestmark = pytest.mark.needs_kernel
-
-
-@pytest.fixture(params=list(Backend), ids=lambda backend: backend.value)
-def firewall(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Firewall]:
-    with Namespace() as namespace:
-        yield Firewall(namespace, tmp_path, request.param)
 
 
 # Started in the namespace, killed from outside.

@@ -29,7 +29,10 @@ pathlib.Path.is_file = lambda path: os.path.isfile(path)
 
 
 def powerless(*command: str) -> subprocess.CompletedProcess[str]:
-    """Run hitables or sflgen as the user `nobody`, not as root; its status and what it printed."""
+    """Run a command, hitables or sflgen, as the user `nobody`, who may do less than root.
+
+    Returns the exit status of the command and what it printed.
+    """
     if os.geteuid():
         pytest.skip("only root becomes another user")
     return forked.run(command, uid=UID_OF_NOBODY, preload=IMPORT_ALL_MODULES)
