@@ -34,6 +34,11 @@ demo: setup ## compile a campus gateway of 5,000 rules, and show what its packet
 	hitables compile rulesets/campus.rules.gz -o out/campus.rules
 	@python -m benchmarks.before_after rulesets/campus.rules.gz out/campus.rules
 
+deb: setup ## a package for Debian and Ubuntu, with manual pages, in out/: apt install ./out/hitables_*.deb
+	@rm -rf out/wheel && mkdir -p out/wheel
+	pip wheel --quiet --no-deps -w out/wheel .
+	python tools/deb.py out/wheel/*.whl out
+
 check: test lint types c-warnings sanitize ## tests, linter, types, C warnings, sanitizers
 
 lint: setup
