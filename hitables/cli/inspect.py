@@ -66,47 +66,54 @@ def trace(
 
     from ..files import check_outputs
     from ..ir.assumed_walk import run_assuming
+    from ..ir.log_prefix import place
     from ..ir.packet import Backend
-    from ..ir.packet_log import assumed_of_bits, is_log_line, read_log_line
+    from ..ir.packet_log import is_log_line, read_log_line
     from ..ir.packet_reader import read_packet
     from ..ir.program import check_names
     from ..ir.sure_answers import answer_surely
-    from ..ir.unasked import impossible, impossible_state, unasked
+    from ..ir.unasked import assumed_state, impossible, impossible_state, missing_words, unasked
     from ..report import trace as report
     from ..verify.question import with_open_policies
 
     check_outputs({}, {"FILE": file, "--map": map_file})
     program = read_program(file, family)
     known = known_source(program, map_file, folder)
-    assumed: tuple[str, ...] = ()
-    logged = read_log_line(packet, program.family) if is_log_line(packet) else None
-    if logged is not None:
-        packet, assumed = logged.words, logged.assumed
-    spelled = read_packet(packet, program.family)
-    place = spelled.table, spelled.chain
+    placed = None
+    if is_log_line(packet):
+        placed = place(read_log_line(packet, program.family), program, Backend(backend))
+        packet, spelled = placed.line.words, placed.spelled
+    else:
+        spelled = read_packet(packet, program.family)
     check_names(program, [spelled.table], [spelled.chain])
     table = with_open_policies(program.table(spelled.table))
-    if logged is not None:
-        assumed += assumed_of_bits(logged, table)
-    for word in unasked(spelled.answers, [table], logged=logged.numbers if logged else ()):
+    assumed = report.assumed_of_log(placed, table) if placed else ()
+    if placed and (note := report.not_written(placed)):
+        click.echo(f"hitables: {note}", err=True)
+    for word in unasked(spelled.answers, [table], logged=placed.line.numbers if placed else ()):
         click.echo(f"hitables: no match of table {spelled.table} asks for {word}", err=True)
     for word in impossible(spelled):
         click.echo(f"hitables: packets of {spelled.chain} have no {word}=", err=True)
     if why := impossible_state(spelled):
         click.echo(f"hitables: {why}", err=True)
+    if placed is None and (why := assumed_state(spelled)):
+        click.echo(f"hitables: assumed: {why}", err=True)
+    entered = spelled.table, spelled.chain
     answer_surely(spelled.answers, program, spelled.packet)
     traced = run_assuming(table, spelled.chain, spelled.packet, Backend(backend))
     walk = traced.walk
+    for word, lines in missing_words(spelled, walk):
+        click.echo(f"hitables: {report.missing(word, lines, spelled.chain)}", err=True)
     unknown = report.open_conditions(walk, spelled.answers)
     if is_json(form, as_json):
         document = report.as_json(
-            walk, program.name, place, packet, Backend(backend), unknown, assumed, known
+            walk, program.name, entered, packet, Backend(backend), unknown, assumed, known
         )
         click.echo(json.dumps(document, indent=1))
         return
     if assumed:
         click.echo(f"packet: {packet}\nassumed: {'; '.join(assumed)}")
-    click.echo(report.describe_walk(walk, place, known))
+    click.echo(report.describe_walk(walk, entered, known))
     if unknown:
         click.echo("these conditions are not part of the packet; they are assumed not to hold:", err=True)
         as_it_enters = {key for key, epoch in spelled.answers.facts if not epoch} & walk.open

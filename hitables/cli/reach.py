@@ -60,8 +60,9 @@ from .terminal import Printer
         metavar="STATES",
         default="",
         help="Packets of connections in these states (NEW,ESTABLISHED), or any. By default first packets of "
-        "connections: they are NEW, but in table raw INVALID, and of tcp have SYN without ACK, RST and FIN. "
-        "NEW alone means these, too, but in table raw.",
+        "connections: they are NEW, but in table raw INVALID, have SYN without ACK, RST and FIN if they are "
+        "of tcp, and are requests if they are of ICMP. NEW alone means these, too, but in table raw. "
+        "Neighbour discovery of IPv6 is UNTRACKED.",
     ),
 )
 @section(
@@ -123,11 +124,12 @@ def reach(
     too. The chains of --leave, and targets that hitables does not know, may let a packet pass. Exit status
     0: some packet passes, or may; 1: none; 2: undecided, or an error.
     """
+    from ..errors import HitablesError
     from ..files import check_outputs
     from ..ir.choices import backend_choice, backends_of
     from ..ir.foreign import hide, patterns_of
     from ..ir.program import check_names
-    from ..parse.region_words import region
+    from ..parse.region_words import leaves_out_discovery, region, without_packets
     from ..report import reach as report
     from ..verify.question import Question
     from ..verify.reach import reach as find
@@ -148,7 +150,15 @@ def reach(
         state=state,
         table=table,
     )
+    if leaves_out_discovery(box, program.family, state):
+        click.echo(
+            "hitables: first packets have no neighbour discovery among them, which is UNTRACKED: "
+            "ask for it with --ctstate UNTRACKED",
+            err=True,
+        )
     asked = chains or tuple(chain.name for chain in program.table(table).chains if chain.policy is not None)
+    for word in without_packets(box, asked, program.family):
+        raise HitablesError(f"packets of {' and '.join(asked)} have no --{word}: leave it out")
     question = Question(
         backends_of(backend_choice(backend)),
         tables=frozenset({table}),

@@ -3,18 +3,18 @@
     lab drop IN=eth0 OUT=eth1 MAC=... SRC=10.0.0.1 DST=10.0.0.2 LEN=60 ... PROTO=TCP SPT=40000 DPT=22 ... SYN
 
 A line does not say in which chain the rule stands, nor the state of the connection.  The interfaces tell
-which of INPUT, FORWARD and OUTPUT the packet passes; words behind the line (chain=, table=, state= ...) add
-to it and go before it.  Follows nf_log_syslog.c of the kernel.
+which of INPUT, FORWARD and OUTPUT the packet passes, and what --log-prefix put before may tell more
+(log_prefix.py); words behind the line (chain=, table=, state= ...) add to it and go before it.  Follows
+nf_log_syslog.c of the kernel.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..errors import ParseError
-from .connection_states import first_state
 from .fact import Fact
 from .fields import Family
 from .headers import FIELD_BYTES
@@ -22,7 +22,8 @@ from .packet_reader import ANSWER_WORDS, NAMES
 from .packet_text import FLAGS, show_numbers
 from .program import Table
 
-_LINE = re.compile(r"(?:^|[^\w])IN=(\S*) OUT=(\S*)(?= |$)(.*)", re.DOTALL)
+# A prefix may end with a letter: DROPIN=eth0.
+_LINE = re.compile(r"(?:(?<!\w)IN=|IN=(?=\S* OUT=.* SRC=))(\S*) OUT=(\S*)(?= |$)(.*)", re.DOTALL)
 _OWN_WORD = re.compile(rf'\s((?:{"|".join(NAMES)})=(?:"(?:[^"\\]|\\.)*"|[^\s"]*))')
 _PROTOCOLS = {name: name.lower() for name in ("TCP", "UDP", "UDPLITE", "SCTP", "ICMP", "ICMPv6", "AH", "ESP")}
 _MAC_BYTES = 14  # destination, source, type
@@ -32,16 +33,33 @@ _ECN_BIT = 0x01  # of tos, which lines of IPv4 lack
 @dataclass(frozen=True, slots=True)
 class LogLine:
     """
-    words    the packet for `read_packet`
-    assumed  what the line does not say, and what was taken
-    numbers  attributes that the line tells; *words* has them, too
+    before   the text in front of the line, at the end of which is the prefix of the rule
+    told     the words of the packet by name, but for numbers and answers
+    own      those of them that stood behind the line
+    rest     numbers and answers, as words
+    assumed  what the line does not say, and what was taken; the place where the packet enters, and its state,
+             come last
+    numbers  attributes that the line tells; *rest* has them, too
     unsaid   by attribute of these: the bits that the line does not tell; they are 0 in *numbers*
     """
 
-    words: str
+    before: str
+    told: Mapping[str, str]
+    own: frozenset[str]
+    rest: str
     assumed: tuple[str, ...]
     numbers: Mapping[str, int]
     unsaid: Mapping[str, int]
+
+    @property
+    def words(self) -> str:
+        """The packet for `read_packet`."""
+        return " ".join([*(f"{name}={value}" for name, value in self.told.items()), self.rest]).strip()
+
+    def with_words(self, **words: str) -> LogLine:
+        """The same line with these words, too, but for those that stood behind it."""
+        more = {name: value for name, value in words.items() if name not in self.own}
+        return replace(self, told={**self.told, **more})
 
 
 def is_log_line(text: str) -> bool:
@@ -68,11 +86,9 @@ def read_log_line(text: str, family: Family) -> LogLine:
                 source="packet", line=1, column=1, text=text,
             )  # fmt: skip
     words: dict[str, str] = {}
-    assumed = []
+    assumed: list[str] = []
     iif, oif = line_match[1], line_match[2]
     words["chain"] = "FORWARD" if iif and oif else "OUTPUT" if oif else "INPUT"
-    if "chain" not in own:
-        assumed.append(f"chain={words['chain']}, by the interfaces")
     words |= {name: value for name, value in (("in", iif), ("out", oif)) if value}
     words |= {name.lower(): values[name] for name in ("PHYSIN", "PHYSOUT") if values.get(name)}
     mac = values.get("MAC", "").split(":")
@@ -80,15 +96,12 @@ def read_log_line(text: str, family: Family) -> LogLine:
         words["mac"] = ":".join(mac[6:12])
     words |= {"src": values["SRC"], "dst": values["DST"]}
     words |= _transport(values, header, family, assumed)
-    words["state"] = first_state(own.get("table", "filter"), words.get("in") == "lo")
-    if "state" not in own:
-        assumed.append(f"state={words['state']}; a log line does not say it")
     numbers = _numbers(values, logged, family)
-    number_words = show_numbers(numbers)  # before *answers*: those win
-    text = " ".join([*(f"{name}={value}" for name, value in (words | own).items()), *number_words, *answers])
+    rest = " ".join([*show_numbers(numbers), *answers])  # *answers* win
     has_tos = any(re.match('number="?tos=', word) for word in answers)
     unsaid = {"tos": _ECN_BIT} if "tos" in numbers and family is Family.IPV4 and not has_tos else {}
-    return LogLine(text, tuple(assumed), numbers, unsaid)
+    before = text[: line_match.start()]
+    return LogLine(before, words | own, frozenset(own), rest, tuple(assumed), numbers, unsaid)
 
 
 def assumed_of_bits(line: LogLine, table: Table) -> tuple[str, ...]:
@@ -110,7 +123,9 @@ def _depends_on(fact: Fact, number: int, bit: int) -> bool:
 
 def _numbers(values: dict[str, str], logged: str, family: Family) -> dict[str, int]:
     """The attributes (ir/fact.py) that a line tells, of which IPv4 lacks a bit of ECN in tos."""
-    names = {"LEN": "length"} | ({"TTL": "ttl"} if family is Family.IPV4 else {"HOPLIMIT": "hl", "TC": "tos"})
+    names = {"LEN": "length", "UID": "uid", "GID": "gid"} | (
+        {"TTL": "ttl"} if family is Family.IPV4 else {"HOPLIMIT": "hl", "TC": "tos"}
+    )
     numbers = {name: int(values[word]) for word, name in names.items() if values.get(word, "").isdecimal()}
     bits = [values.get(word, "") for word in ("TOS", "PREC")]
     if family is Family.IPV4 and all(re.fullmatch(r"0x[0-9A-Fa-f]+", each) for each in bits):

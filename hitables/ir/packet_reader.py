@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from ..errors import ParseError
 from .answers import ANY, Answers
-from .connection_states import LOOPBACK, first_state
+from .connection_states import LOOPBACK, first_state, state_without_connection
 from .fact import NAMED_NUMBERS
 from .fields import (
     ICMP,
@@ -43,12 +43,16 @@ RAW = (Field.SPORT, Field.DPORT, Field.FLAGS)
 
 @dataclass(frozen=True, slots=True)
 class Spelled:
-    """A packet read from text, with the table and chain that it enters; *packet* has the *answers*."""
+    """A packet read from text, with the table and chain that it enters; *packet* has the *answers*.
+
+    left_out  the words that were not given, of those with a default
+    """
 
     table: str
     chain: str
     packet: Packet
     answers: Answers
+    left_out: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +75,9 @@ def read_packet(text: str, family: Family, table: str = "filter") -> Spelled:
     """Read a packet from text; ParseError lists the words that are wrong, and those that are missing.
 
     chain, src, dst and proto are required, and the fields of a packet of that protocol.  These words have
-    defaults: table (*table*), in and out (none), mac (none), state (of a first packet there: NEW, in raw
-    INVALID), frag (none), bytes of layer 4 (64), flags (SYN for a NEW packet and a first one, else ACK).
+    defaults: table (*table*), in and out (none), mac (none), state (of a packet
+    of no connection that the kernel has seen: NEW of one that may begin one, in raw INVALID), frag (none),
+    bytes of layer 4 (64), flags (SYN for a NEW packet and a first one, else ACK).
     """
     mistakes: list[ParseError] = []
     words = _words(text, mistakes)
@@ -98,7 +103,8 @@ def read_packet(text: str, family: Family, table: str = "filter") -> Spelled:
         mistakes.append(_missing("chain", "say which chain the packet enters, as in chain=FORWARD", text))
     if mistakes or chain is None:
         raise ParseError.of_all(mistakes)
-    return Spelled(table, chain.value, answers.given_by(fields()), answers)
+    left_out = frozenset(NAMES) - frozenset(known)
+    return Spelled(table, chain.value, answers.given_by(fields()), answers, left_out)
 
 
 def _words(text: str, mistakes: list[ParseError]) -> list[_Word]:
@@ -162,15 +168,14 @@ class _Reader:
         size = self.size()
         values = {Field.FRAG: int(frag)}
         iif = self.get("in", Field.IIF, 0)
-        first = STATES.index(first_state(table, iif == LOOPBACK))
-        state = self.get("state", Field.STATE, first)
+        state = self.get("state", Field.STATE)
         fields = {
             Field.IIF: iif, Field.OIF: self.get("out", Field.OIF, 0),
             Field.SRC: self.get("src", Field.SRC), Field.DST: self.get("dst", Field.DST),
             Field.PROTO: self.get("proto", Field.PROTO), Field.MAC: self.get("mac", Field.MAC),
             Field.SPORT: None, Field.DPORT: None,
             Field.FLAGS: self.get("flags", Field.FLAGS), Field.ICMP: self.get("icmp", Field.ICMP),
-            Field.STATE: state,
+            Field.STATE: 0,
             Field.PHYSIN: self.get("physin", Field.PHYSIN), Field.PHYSOUT: self.get("physout", Field.PHYSOUT),
         }  # fmt: skip
         later = frag is Fragment.LATER
@@ -179,8 +184,12 @@ class _Reader:
             fields[which] = self.port(name, which, proto)
         self.require(fields, cut_short, later, size)
         if proto == TCP and not later and size >= FIELD_BYTES[Field.FLAGS] and fields[Field.FLAGS] is None:
-            is_first = "state" not in self.words or state == STATES.index("NEW")
+            is_first = state is None or state == STATES.index("NEW")
             fields[Field.FLAGS] = FLAGS["SYN"] if is_first else FLAGS["ACK"]
+        if state is None:
+            of_kind = "NEW" if later else state_without_connection(self.family, fields)
+            state = STATES.index(first_state(table, iif == LOOPBACK, of_kind))
+        fields[Field.STATE] = state
         raw = {which: value for which in RAW if later and (value := fields.pop(which)) is not None}
         values |= {which: value for which, value in fields.items() if value is not None}
         packet = Packet(

@@ -11,12 +11,21 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from ..errors import ParseError
-from ..ir.connection_states import LOOPBACK, STATE_NAMES, first_state, states_of, why_no_state
-from ..ir.fields import PORT_PROTOCOLS, Family, Field
+from ..ir.connection_states import (
+    ICMP_OF,
+    LOOPBACK,
+    REQUESTS,
+    STATE_NAMES,
+    first_state,
+    states_of,
+    why_no_state,
+)
+from ..ir.fields import ICMPV6, PORT_PROTOCOLS, Family, Field
+from ..ir.hooks import hook_box
 from ..ir.intervals import Values
 from ..ir.packet_text import PROTOCOLS
 from ..syntax import values
@@ -40,7 +49,8 @@ def region(
     """The packets of *table* that all words describe; "" where a word is left out.
 
     Without a state, and of NEW packets, those of tcp have the flags of a first packet: SYN, and neither ACK,
-    RST nor FIN.  Of several states, those are left out that no packet of the table has.
+    RST nor FIN; and those of ICMP are requests.  Of several states, those are left out that no packet of the
+    table has.
     """
     box: Box = {}
     for option, text, address, port in (
@@ -71,10 +81,31 @@ def region(
     is_loopback = box.get(Field.IIF) == Values.only(LOOPBACK)
     if not state or state.upper() == "NEW":
         box[Field.FLAGS] = values.tcp_flags("SYN,ACK,RST,FIN", "SYN")
+        if Field.PROTO not in box or ICMP_OF[family] in box[Field.PROTO]:
+            box[Field.ICMP] = Values.of(*((kind << 8, kind << 8 | 255) for kind in REQUESTS[family]))
     state = state or first_state(table, is_loopback)
     if state != "any" or table == "nat":
         box[Field.STATE] = _states(state, table, is_loopback)
     return box
+
+
+def leaves_out_discovery(box: Box, family: Family, state: str) -> bool:
+    """Whether first packets are asked for, of ICMPv6 by name."""
+    protocols = box.get(Field.PROTO)
+    return family is Family.IPV6 and not state and protocols is not None and ICMPV6 in protocols
+
+
+def without_packets(box: Box, chains: Iterable[str], family: Family) -> list[str]:
+    """The interfaces of *box*, as "in" and "out", that no packet has in any of *chains*."""
+    hooks = [hook_box(chain, family) for chain in chains]
+    named = (("in", Field.IIF), ("out", Field.OIF))
+    return [
+        word
+        for word, field in named
+        if field in box
+        and hooks
+        and all(field in hook and not hook[field].intersect(box[field]) for hook in hooks)
+    ]
 
 
 def _states(text: str, table: str, is_loopback: bool) -> Values:

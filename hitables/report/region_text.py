@@ -7,7 +7,18 @@ import ipaddress
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 
-from ..ir.fields import INTERFACES, STATES, TCP, Family, Field, Fragment, interface_name, top
+from ..ir.fields import (
+    ICMP,
+    ICMPV6,
+    INTERFACES,
+    STATES,
+    TCP,
+    Family,
+    Field,
+    Fragment,
+    interface_name,
+    top,
+)
 from ..ir.intervals import Values
 from ..ir.packet_text import FLAGS, PROTOCOLS
 
@@ -32,8 +43,11 @@ def describe(box: Mapping[Field, Values], family: Family) -> str:
             words.append(addresses(box[address], family))
         if port in box:
             words.append(f"port {_few(box[port], 65535, str)}")
-    if Field.ICMP in box:
-        words.append(f"type {_icmp(box[Field.ICMP])}")
+    icmp = ICMP if family is Family.IPV4 else ICMPV6
+    if Field.ICMP in box and (Field.PROTO not in box or icmp in box[Field.PROTO]):
+        types = f"type {_icmp(box[Field.ICMP])}"
+        is_alone = Field.PROTO in box and box[Field.PROTO].count == 1
+        words.append(types if is_alone else f"({_NAMES[icmp]} of {types})")
     if Field.FLAGS in box and (Field.PROTO not in box or TCP in box[Field.PROTO]):
         words.append(f"with flags {_flags(box[Field.FLAGS])}")
     kinds = [name for value, name in _FRAGMENTS if Field.FRAG not in box or value in box[Field.FRAG]]

@@ -8,13 +8,51 @@ from typing import Any
 from .. import __version__
 from ..emit.text import rule_text
 from ..ir.answers import Answers
+from ..ir.log_prefix import Placed
 from ..ir.packet import Backend, Outcome
+from ..ir.packet_log import assumed_of_bits
+from ..ir.program import Table
 from ..ir.semantics import RETURNS, Step, Walk
 from ..nouns import counted
 from ..sources.known import Known
 from ..verify.question import KERNEL_POLICY, decided_by
 
+MAX_LINES = 4  # that a note names
+_NOT_SAID = "which a log line does not say"
 _OUTCOMES = {Outcome.NO: "no", Outcome.YES: "yes", Outcome.DROPPED: "dropped"}
+
+
+def assumed_of_log(placed: Placed, table: Table) -> tuple[str, ...]:
+    """What a log line does not say, and why that was taken."""
+    taken, wrote = " ".join(placed.assumed), placed.wrote
+    if taken and wrote is not None:
+        why = f"so the packet comes to line {wrote.rule.line} (table {wrote.table}), which wrote the line"
+        of_place = [f"{taken}; {why}"]
+    else:
+        whys = {"table": "which TRACE names", "chain": "by the interfaces", "state": _NOT_SAID}
+        of_place = [f"{each}, {whys[each.partition('=')[0]]}" for each in placed.assumed]
+    return (*placed.line.assumed, *of_place, *assumed_of_bits(placed.line, table))
+
+
+def not_written(placed: Placed) -> str:
+    """A note where the packet comes to none of the rules that may have written its line; or ""."""
+    if placed.lacks:
+        return f"the line is of table {placed.lacks}, which the file does not have"
+    if not placed.others:
+        return ""
+    lines = " or ".join(f"line {each.rule.line} (table {each.table})" for each in placed.others[:MAX_LINES])
+    return (
+        f"{lines} writes this prefix, but the packet does not come there in any state: words are missing "
+        "(number=, fact=), or these are not the rules that wrote the line"
+    )
+
+
+def missing(word: str, lines: Sequence[int], chain: str) -> str:
+    """A note of a word that was left out, though packets of the chain have it."""
+    which = "packets" if word == "mac" else "all packets"
+    named = ", ".join(map(str, list(dict.fromkeys(lines))[:MAX_LINES]))
+    more = " ..." if len(set(lines)) > MAX_LINES else ""
+    return f"{word}= is missing, which {which} of {chain} have: it is asked for in line {named}{more}"
 
 
 def open_conditions(walk: Walk, answers: Answers) -> list[str]:

@@ -43,6 +43,7 @@ Answers = tuple[tuple[str, bool], ...]  # of matches with memory or chance, in o
 MOST = {True: 20_000, False: 4_000}
 
 _STOPPING = ("DROP", "REJECT", "CHAOS", "DELUDE", "ECHO", "TARPIT")
+_OF_ONE_PROTOCOL = (Field.FLAGS, Field.ICMP)
 _OUTSIDE = Target("outside", Kind.VERDICT, "outside the question")
 _MARK = "\0"  # behind the verdicts of the copy, which no verdict of a text has
 _DECIDES = "\0decides"  # the match of a rule that was added for one of unknown effect, or for SYNPROXY
@@ -129,15 +130,16 @@ def _place(outcome: ReachedBox) -> tuple[object, ...]:
 
 
 def _with_joined_protocols(outcomes: Iterable[ReachedBox], box: Mapping[Field, Values]) -> list[ReachedBox]:
-    """Fewer outcomes: packets that differ in their protocol alone are joined, with the flags asked of tcp."""
+    """Fewer outcomes: packets that differ in their protocol alone are joined, with the flags asked of tcp and
+    the types asked of ICMP."""
     every = Values.interval(0, top(Field.PROTO, Family.IPV4))
     joined: dict[tuple[object, ...], ReachedBox] = {}
     for each in outcomes:
-        # The flags that the question asks of tcp are no difference to a region that says nothing of flags.
+        # What the question asks of tcp alone is no difference to a region that says nothing of it.
         rest = {
             field: values
             for field, values in each.box.items()
-            if field is not Field.PROTO and (field is not Field.FLAGS or values != box.get(Field.FLAGS))
+            if field is not Field.PROTO and (field not in _OF_ONE_PROTOCOL or values != box.get(field))
         }
         key = _place(each), each.backends, tuple(rest.items()), each.no_mac, each.facts, each.asked
         same = joined.get(key)
@@ -146,7 +148,7 @@ def _with_joined_protocols(outcomes: Iterable[ReachedBox], box: Mapping[Field, V
             continue
         protocols = [one.box.get(Field.PROTO, every) for one in (same, each)]
         values = protocols[0].union(protocols[1])
-        wider = {**same.box, **each.box}  # the flags of that which has some
+        wider = {**same.box, **each.box}  # flags and types of that which has some
         wider[Field.PROTO] = values
         if values == every:
             del wider[Field.PROTO]

@@ -35,7 +35,7 @@ def test_a_packet_of_table_raw_has_no_connection_yet(
     assert f"verdict: {verdict} " in done.stdout
     assert ("state=NEW: packets of table raw have no connection yet" in done.stderr) == told
     line = "IN=eth0 OUT= SRC=10.0.0.1 DST=10.0.0.2 LEN=60 PROTO=UDP SPT=1 DPT=53 chain=PREROUTING table=raw"
-    assert "state=INVALID; a log line" in run("trace", rules, "--packet", line).stdout
+    assert "state=INVALID, which a log line does not say" in run("trace", rules, "--packet", line).stdout
 
 
 @pytest.mark.parametrize("state", ["ESTABLISHED", "INVALID", "UNTRACKED", "NEW", "RELATED"])
@@ -122,3 +122,106 @@ def test_the_addresses_of_a_packet_answer_masks_with_gaps(rule: str, verdict: st
     rules = rules_of(tmp_path, "mangle", f"-A PREROUTING {rule} -j DROP\n")
     done = run("trace", rules, "--packet", f"{PACKET} table=mangle")
     assert f"verdict: {verdict} " in done.stdout and not done.stderr
+
+
+HOST = """*mangle
+:PREROUTING ACCEPT [0:0]
+-A PREROUTING -i eth0 -p tcp -m tcp --dport 80 -j LOG --log-prefix "PRE"
+COMMIT
+*filter
+:INPUT DROP [0:0]
+:OUTPUT ACCEPT [0:0]
+-A INPUT -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+-A INPUT -m conntrack --ctstate INVALID -m limit --limit 5/min -j LOG --log-prefix "BAD "
+-A INPUT -m conntrack --ctstate INVALID -j DROP
+-A INPUT -p tcp -m multiport --dports 22,80,443 -j ACCEPT
+-A INPUT -m mark --mark 7 -j LOG --log-prefix "SEVEN "
+-A OUTPUT -m owner --uid-owner 1000 -j REJECT
+COMMIT
+"""
+LINE = "{}IN=eth0 OUT= SRC=192.0.2.7 DST=10.0.0.1 LEN=40 TTL=50 ID=0 PROTO=TCP SPT=50000 DPT={} WINDOW=1 RES=0x00 {} URGP=0"
+
+
+@pytest.mark.parametrize(
+    ("line", "assumed", "verdict"),
+    [
+        (LINE.format("kernel: BAD ", 443, "ACK FIN"), "chain=INPUT state=INVALID; so the packet comes to line 9", "DROP after 3 rules, by line 10"),
+        (LINE.format("kernel: BAD ", 443, "SYN"), "chain=INPUT state=INVALID; so the packet comes to line 9", "DROP after 3 rules, by line 10"),
+        (LINE.format("kernel: ", 443, "SYN"), "chain=INPUT, by the interfaces; state=NEW, which a log line does not say", "ACCEPT after 4 rules, by line 11"),
+        (LINE.format("PRE", 80, "SYN"), "table=mangle chain=PREROUTING state=NEW; so the packet comes to line 3", "ACCEPT after 1 rule, by the policy of PREROUTING"),
+        (LINE.format("TRACE: mangle:PREROUTING:rule:1 ", 80, "SYN"), "table=mangle chain=PREROUTING state=NEW; so the packet comes to line 3", "ACCEPT after 1 rule, by the policy of PREROUTING"),
+        (LINE.format("TRACE: mangle:PREROUTING:policy:2 ", 81, "SYN"), "table=mangle, which TRACE names", "ACCEPT after 1 rule, by the policy of PREROUTING"),
+        (LINE.format("", 22, "SYN").replace("IN=eth0 OUT=", "IN= OUT=eth0") + " UID=1000 GID=1000", "chain=OUTPUT, by the interfaces", "REJECT --reject-with icmp-port-unreachable after 1 rule, by line 13"),
+    ],
+)  # fmt: skip
+def test_what_stands_in_front_of_a_log_line_tells_where_its_packet_is(
+    line: str, assumed: str, verdict: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "host.rules"
+    path.write_text(HOST)
+    done = run("trace", path, "--packet", line)
+    assert f"assumed: {assumed}" in done.stdout and f"verdict: {verdict}" in done.stdout and not done.stderr
+
+
+@pytest.mark.parametrize(
+    ("front", "note"),
+    [
+        (
+            "SEVEN ",
+            "line 12 (table filter) writes this prefix, but the packet does not come there in any state",
+        ),
+        ("TRACE: raw:PREROUTING:rule:1 ", "the line is of table raw, which the file does not have"),
+    ],
+)
+def test_a_line_that_no_rule_can_have_written_is_told(front: str, note: str, tmp_path: Path) -> None:
+    path = tmp_path / "host.rules"
+    path.write_text(HOST)
+    done = run("trace", path, "--packet", LINE.format(front, 99, "SYN"))
+    assert f"hitables: {note}" in done.stderr
+    own = f"{LINE.format(front, 99, 'SYN')} number=mark=7"
+    assert (note in run("trace", path, "--packet", own).stderr) == front.startswith("TRACE")
+
+
+def test_words_left_out_that_every_packet_has_are_told_where_a_rule_asks_for_them(tmp_path: Path) -> None:
+    rules = rules_of(
+        tmp_path,
+        "filter",
+        "-A INPUT ! -i eth0 -j DROP\n-A INPUT -m mac --mac-source 02:00:00:00:00:01 -j DROP\n",
+    )
+    words = "chain=INPUT src=192.0.2.7 dst=10.0.0.1 proto=tcp sport=1 dport=2"
+    told = run("trace", rules, "--packet", words).stderr
+    assert "in= is missing, which all packets of INPUT have: it is asked for in line" in told
+    told = run("trace", rules, "--packet", f"{words} in=eth0").stderr
+    assert "mac= is missing, which packets of INPUT have" in told and "in= is" not in told
+    assert not run("trace", rules, "--packet", f"{words} in=eth0 mac=02:00:00:00:00:02").stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "state", "why"),
+    [
+        ("proto=icmp icmp=3/4", "RELATED", "an error of ICMP begins no connection"),
+        ("proto=icmp icmp=0/0", "INVALID", "an answer of ICMP begins no connection"),
+        (
+            "proto=tcp sport=1 dport=2 flags=SYN,ACK",
+            "INVALID",
+            "a packet of tcp with these flags begins no connection",
+        ),
+        (
+            "proto=tcp sport=1 dport=2 flags=FIN,PSH,URG",
+            "INVALID",
+            "no packet of a connection has these flags",
+        ),
+        ("proto=tcp sport=1 dport=2 flags=ACK", "NEW", ""),
+        ("proto=icmp icmp=8/0", "NEW", ""),
+    ],
+)
+def test_a_packet_that_begins_no_connection_is_not_taken_for_a_new_one(
+    words: str, state: str, why: str, tmp_path: Path
+) -> None:
+    rules = rules_of(tmp_path, "filter", f"-A INPUT -m conntrack --ctstate {state} -j DROP\n")
+    packet = f"chain=INPUT in=eth0 src=192.0.2.7 dst=10.0.0.1 {words}"
+    done = run("trace", rules, "--packet", packet)
+    assert "verdict: DROP" in done.stdout
+    assert done.stderr == (f"hitables: assumed: state={state}, as {why}\n" if why else "")
+    told = run("trace", rules, "--packet", f"{packet} state=NEW").stderr
+    assert told.startswith(f"hitables: state=NEW: {why}: it is {state}" if why else "")

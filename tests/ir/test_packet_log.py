@@ -22,10 +22,10 @@ LINES = {
     "table=filter chain=FORWARD in=eth0 out=eth1 physin=vnet0 src=10.0.0.1 dst=10.0.0.2 proto=udp sport=53 dport=40000 state=NEW",
     "IN= OUT=lo SRC=127.0.0.1 DST=127.0.0.1 LEN=40 TTL=64 ID=0 DF PROTO=TCP SPT=8 DPT=9 SEQ=1 ACK=7 WINDOW=0 RES=0x00 "
     "ACK RST URGP=0 UID=0 GID=0":
-    "table=filter chain=OUTPUT out=lo src=127.0.0.1 dst=127.0.0.1 proto=tcp sport=8 dport=9 flags=RST,ACK state=NEW",
+    "table=filter chain=OUTPUT out=lo src=127.0.0.1 dst=127.0.0.1 proto=tcp sport=8 dport=9 flags=RST,ACK state=INVALID",
     "IN=eth0 OUT= SRC=10.0.0.1 DST=10.0.0.2 LEN=84 TTL=64 ID=7 DF PROTO=ICMP TYPE=3 CODE=1 [SRC=10.0.0.2 DST=10.9.9.9 "
     "LEN=60 TTL=1 ID=8 DF PROTO=TCP SPT=1 DPT=2 WINDOW=0 RES=0x00 SYN URGP=0 ] MARK=0x2":
-    "table=filter chain=INPUT in=eth0 src=10.0.0.1 dst=10.0.0.2 proto=icmp icmp=3/1 state=NEW",
+    "table=filter chain=INPUT in=eth0 src=10.0.0.1 dst=10.0.0.2 proto=icmp icmp=3/1 state=RELATED",
     "IN=eth0 OUT= SRC=10.0.0.1 DST=10.0.0.2 LEN=28 TTL=64 ID=7 PROTO=2":
     "table=filter chain=INPUT in=eth0 src=10.0.0.1 dst=10.0.0.2 proto=igmp state=NEW",
     "IN=eth0 OUT= SRC=10.0.0.1 DST=10.0.0.2 LEN=28 TTL=64 ID=7 MF PROTO=UDP SPT=5 DPT=6 LEN=2000":
@@ -66,8 +66,10 @@ def test_words_behind_the_line_add_to_it_and_go_before_it() -> None:
     assert read.assumed == ()
 
 
-def test_what_the_line_does_not_say_is_told() -> None:
-    assert len(read_log_line(next(iter(LINES)), Family.IPV4).assumed) == 2
+def test_the_text_in_front_of_the_line_is_kept() -> None:
+    line = next(iter(LINES))
+    assert read_log_line(line, Family.IPV4).before == HEAD
+    assert read_log_line(line.replace(HEAD, "DROP"), Family.IPV4).before == "DROP"
 
 
 def test_numbers_of_the_line_are_told_and_words_behind_it_go_before_them() -> None:

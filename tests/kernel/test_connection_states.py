@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import re
 import socket
+import struct
+from contextlib import suppress
 
 import pytest
 from support.kernel_packets import packet
 
-from hitables.ir.connection_states import STATE_NAMES, states_of, why_no_state
-from hitables.ir.fields import UDP, Family
+from hitables.ir.connection_states import (
+    STATE_NAMES,
+    state_without_connection,
+    states_of,
+    why_no_state,
+    why_not_of_kind,
+)
+from hitables.ir.fields import ICMP, ICMPV6, TCP, UDP, Family, Field
 from hitables.ir.packet import Backend, Packet
 from hitables.ir.tracked_walk import run_tracked
 from hitables.kernel import Namespace, load, save
@@ -81,6 +89,50 @@ def test_packets_of_loopback_come_back_to_raw_as_they_left(
         text = save(Family.IPV4, backend, namespace, counters=True)
     assert counted(text, "OUTPUT") == out and counted(text, "PREROUTING") == back
     assert back <= set(states_of("raw", True))
+
+
+def send_alone(family: Family, protocol: int, payload: bytes) -> None:
+    """In the helper process: a packet of no connection to this host itself, which its rules drop."""
+    of_family = socket.AF_INET if family is Family.IPV4 else socket.AF_INET6
+    with socket.socket(of_family, socket.SOCK_RAW, protocol) as sender, suppress(PermissionError):
+        sender.sendto(payload, ("127.0.0.1" if family is Family.IPV4 else "::1", 0))
+
+
+def icmp_bytes(kind: int) -> bytes:
+    """A message of ICMP with a right checksum, without a packet that it could quote."""
+    return bytes([kind, 0]) + (0xFFFF - (kind << 8)).to_bytes(2, "big") + bytes(64)
+
+
+def tcp_bytes(flags: int) -> bytes:
+    """A header of TCP; the kernel does not check the sum of what it sends itself."""
+    return struct.pack("!HHIIBBHHH", 40000, 9, 1, 1, 0x50, flags, 1024, 0, 0)
+
+
+@pytest.mark.parametrize("backend", Backend)
+@pytest.mark.parametrize("family", Family)
+def test_a_packet_of_no_connection_has_the_state_of_its_kind(family: Family, backend: Backend) -> None:
+    kinds = (
+        [0, 3, 5, 8, 11, 13, 14] if family is Family.IPV4 else [1, 3, 128, 129, 130, 135, 136, 137, 139, 143]
+    )
+    of_icmp = ICMP if family is Family.IPV4 else ICMPV6
+    sent: list[tuple[dict[Field, int | None], bytes]] = [
+        ({Field.PROTO: of_icmp, Field.ICMP: kind << 8}, icmp_bytes(kind)) for kind in kinds
+    ]
+    for flags in (0x02, 0x10, 0x18, 0x12, 0x04, 0x14, 0x11, 0x01, 0x00, 0x29):
+        sent.append(({Field.PROTO: TCP, Field.FLAGS: flags}, tcp_bytes(flags)))
+    with Namespace() as namespace:
+        namespace.run(["ip", "link", "set", "lo", "up"])
+        for values, payload in sent:
+            load(
+                f"*mangle\n{COUNTED.format('OUTPUT')}-A OUTPUT -j DROP\nCOMMIT\n", family, backend, namespace
+            )
+            protocol = values[Field.PROTO]
+            assert protocol is not None
+            namespace.call(send_alone, family, protocol, payload)
+            (state,) = counted(save(family, backend, namespace, counters=True), "OUTPUT")
+            assumed = state_without_connection(family, values)
+            assert state == ("INVALID" if assumed == "RELATED" else assumed), values
+            assert not why_not_of_kind(family, values, state), values
 
 
 @pytest.mark.parametrize("backend", Backend)

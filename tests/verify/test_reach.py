@@ -365,13 +365,46 @@ def test_first_packets_of_table_raw_have_no_connection_yet(tmp_path: Path) -> No
     path.write_text(f"*raw\n:PREROUTING ACCEPT [0:0]\n{rule}\nCOMMIT\n")
     command = "reach", path, "--table", "raw"
     first = run(*command).stdout
-    assert first.startswith("any protocol with flags SYN no-FIN no-RST no-ACK state INVALID:")
+    assert first.startswith(
+        "any protocol (icmp of type 8, 13, 15, 17) with flags SYN no-FIN no-RST no-ACK state INVALID:"
+    )
     assert "ACCEPT by policy\n    all of them" in first
     assert "no such packet passes" in run(*command, "--in", "lo", status=1).stdout
     refused = run(*command, "--ctstate", "NEW", status=2)
     assert "--ctstate NEW: packets of table raw have no connection yet" in refused.stderr
     assert region(Family.IPV4, table="raw", state="NEW,INVALID")[Field.STATE] == Values.only(0)
     assert Field.STATE not in region(Family.IPV4, table="raw", state="any")
+
+
+def test_only_requests_of_icmp_are_first_packets(tmp_path: Path) -> None:
+    rule = "-A INPUT -p icmp -m icmp --icmp-type {} -m conntrack --ctstate NEW -j ACCEPT\n"
+    path = tmp_path / "icmp.rules"
+    path.write_text(f"*filter\n:INPUT DROP [0:0]\n{rule.format(3)}{rule.format(0)}{rule.format(13)}COMMIT\n")
+    command = "reach", path, "--proto", "icmp"
+    asked_for = run(*command).stdout
+    assert "icmp-type 13" in asked_for and "icmp-type 3" not in asked_for and "icmp-type 0" not in asked_for
+    every = run(*command, "--ctstate", "any").stdout
+    assert "icmp-type 3 " in every and "icmp-type 0 " in every
+
+
+def test_neighbour_discovery_is_asked_for_by_its_state(tmp_path: Path) -> None:
+    path = tmp_path / "six.rules"
+    states = "-A INPUT -m conntrack --ctstate NEW,RELATED,ESTABLISHED -j ACCEPT"
+    path.write_text(f"*filter\n:INPUT DROP [0:0]\n{states}\nCOMMIT\n")
+    command = "reach", path, "--family", "6", "--proto", "icmpv6", "--chain", "INPUT"
+    first = run(*command)
+    assert first.stdout.startswith("icmpv6 type 128, 139 state NEW:")
+    assert "neighbour discovery among them, which is UNTRACKED" in first.stderr
+    assert "no such packet passes" in run(*command, "--ctstate", "UNTRACKED", status=1).stdout
+
+
+def test_an_interface_that_no_packet_of_the_chain_has_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "host.rules"
+    path.write_text("*filter\n:INPUT ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n")
+    for chain, option in (("INPUT", "--out"), ("OUTPUT", "--in")):
+        refused = run("reach", path, "--chain", chain, option, "eth0", status=2)
+        assert f"packets of {chain} have no {option}: leave it out" in refused.stderr
+        assert "ACCEPT by policy" in run("reach", path, option, "eth0").stdout
 
 
 def test_only_first_packets_are_asked_for_in_table_nat(tmp_path: Path) -> None:
