@@ -22,7 +22,7 @@ from ..syntax.extensions import TARGETS
 from ..syntax.options import RESERVED
 from .counter_words import chain_counters, count, rule_counters
 from .drafts import ChainDraft, TableDraft, edit, for_all, policy_of
-from .guess_family import guess_family
+from .guess_family import guess_family, of_both_families
 from .line_templates import (
     COMMANDS,
     NO_INTERFACE,
@@ -41,6 +41,7 @@ from .resolve import Resolver
 from .rule_columns import RuleColumns
 from .rule_parts import check_chain_name
 from .text_checks import refuse_binary, too_long, without_windows_ends
+from .typographic import hint_at, hint_before
 
 __all__ = ["COMMANDS", "Vocabulary", "guess_family", "read"]
 
@@ -368,7 +369,7 @@ class _Reader:
             column=column + 1,
             text=line,
             length=len(word),
-            hint=fault.hint,
+            hint=hint_at(word) or fault.hint or hint_before([each for each, _ in words[: fault.word]]),
         )
 
     def read(self, text: str) -> Program:
@@ -421,6 +422,7 @@ class _Reader:
             raise mistake  # it tells of all of them already
         if not self.mistakes:
             self.refuse_other_formats()
+            self.refuse_both_families()
         self.mistakes.append(mistake)
         name = self.lines[self.line - 1][1:].partition(" ")[0]
         if self.open is not None and self.lines[self.line - 1][:1] == ":" and name not in self.open.chains:
@@ -435,6 +437,18 @@ class _Reader:
             raise ParseError(
                 other.reason, source=self.name, line=other.line, column=1, text=line, length=len(line),
                 hint=other.hint,
+            )  # fmt: skip
+
+    def refuse_both_families(self) -> None:
+        both = of_both_families(self.text)
+        if both is not None:
+            raise ParseError(
+                f"this is of IPv{4 if both.line == both.ipv4_line else 6}, and line "
+                f"{min(both.ipv4_line, both.ipv6_line)} of IPv{6 if both.line == both.ipv4_line else 4}",
+                source=self.name, line=both.line, column=both.column, text=self.lines[both.line - 1],
+                length=both.length,
+                hint="each family needs a file of its own: the output of iptables-save in one, that of "
+                "ip6tables-save in the other",
             )  # fmt: skip
 
     def one_line(self, line: str, shape: str, literals: Sequence[str]) -> None:

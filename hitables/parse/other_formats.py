@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 
 from ..ir.fields import Family
+from .typographic import hint_at
 
 _EXAMINED = 400  # lines at the start of the text
 
@@ -28,7 +29,11 @@ class OtherFormat:
 _SAVE = "give the output of {tool}-save"
 _NFT = r"table (ip|ip6|inet|arp|bridge|netdev) \S+ \{|(add|flush|create) (table|ruleset|chain|rule)\b"
 _SHELL = r"#! ?/\S*/(ba|da|a|k|z)?sh\b|#! ?/usr/bin/env (ba|da|z)?sh\b"
-_CALL = r'(sudo |exec )*(/\S*/)?ip6?tables(-legacy|-nft)? (-w |--wait )?-|"?\$\{?\w*(IPT|ipt)\w*\}?"? +-'
+# Behind the tool, a hyphen or what web pages make of it.
+_CALL = (
+    r"(sudo |exec )*(/\S*/)?ip6?tables(-legacy|-nft)? (-w |--wait )?[-\u2013\u2014\u2212]"
+    r'|"?\$\{?\w*(IPT|ipt)\w*\}?"? +-'
+)
 _FORMATS = (
     (r"Chain \S+ \((policy|\d+ references)", "output of {tool} -L, which leaves out matches", _SAVE),
     (
@@ -64,7 +69,8 @@ def recognise(text: str, family: Family) -> OtherFormat | None:
     for number, line in enumerate(text.split("\n", _EXAMINED)[:_EXAMINED], 1):
         for pattern, what, hint in _FORMATS:
             if re.match(pattern, line.strip()):
-                return OtherFormat(number, f"this is {what.format(**words)}", hint.format(**words))
+                hints = [*filter(None, map(hint_at, line.split(" ")))][:1] + [hint.format(**words)]
+                return OtherFormat(number, f"this is {what.format(**words)}", "; then ".join(hints))
     return None
 
 

@@ -134,6 +134,67 @@ def test_in_ipv6_the_advice_names_its_tools() -> None:
     assert "ip6tables -S" in error.reason and "ip6tables-save" in error.hint
 
 
+@pytest.mark.parametrize(
+    ("rule", "word", "advice"),
+    [
+        ("-A INPUT -p tcp –dport 22 -j DROP", "–dport", 'is not the hyphen "-": a web page has changed it; write --dport'),
+        ("-A INPUT -p tcp —dport 22 -j DROP", "—dport", "(U+2014, em dash)"),
+        ("-A INPUT -p tcp −−dport 22 -j DROP", "−−dport", "write --dport"),
+        ("–A INPUT -j DROP", "–A", "write -A"),
+        ("-A INPUT –j DROP", "–j", "write -j"),
+        ("-A INPUT -p tcp --dport 1000–2000 -j DROP", "1000–2000", "write 1000-2000"),
+        ("-A INPUT -m comment --comment “my web” -j DROP", "web”", "is not the quote '\"'"),
+        ("-A INPUT -j LOG --log-prefix “fw drop: ”", "drop:", "is not the quote"),
+        ("-A INPUT -j\u00a0DROP", "-j\u00a0DROP", "no-break space) is not a blank"),
+        ("-A INPUT\u00a0-j DROP", "DROP", "no-break space) is not a blank"),
+    ],
+)  # fmt: skip
+def test_a_character_that_a_web_page_has_changed_is_named(rule: str, word: str, advice: str) -> None:
+    error = mistakes(f"*filter\n{rule}\nCOMMIT\n")
+    assert advice in error.hint and not error.others
+    assert error.text[error.column - 1 :].startswith(word) and error.length == len(word)
+    assert advice in mistakes(f"iptables {rule}\n").hint or "–" not in rule
+
+
+def test_such_a_character_in_a_comment_is_meant() -> None:
+    error = mistakes('*filter\n-A INPUT -m comment --comment "a – “b”" -x\nCOMMIT\n')
+    assert error.reason == "unknown option -x" and not error.hint
+    error = mistakes("*filter\n-A INPUT -m comment --comment “b” -x\nCOMMIT\n")
+    assert error.reason == "unknown option -x" and not error.hint
+
+
+FOUR = "*filter\n-A INPUT -s 10.0.0.0/8 -j ACCEPT\n-A INPUT -j REJECT --reject-with icmp-host-prohibited\nCOMMIT\n"
+SIX = "*filter\n-A INPUT -d fe80::/64 -j ACCEPT\n-A INPUT -j REJECT --reject-with icmp6-port-unreachable\nCOMMIT\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "reason"),
+    [
+        (FOUR + SIX, 6, "this is of IPv6, and line 2 of IPv4"),
+        (SIX + FOUR, 6, "this is of IPv4, and line 2 of IPv6"),
+        (SIX + FOUR.replace("-s 10.0.0.0/8 ", ""), 7, "this is of IPv4, and line 2 of IPv6"),
+    ],
+)
+def test_a_text_of_both_families_is_told_once(text: str, line: int, reason: str) -> None:
+    error = mistakes(text)
+    assert (error.line, error.reason, error.others) == (line, reason, ())
+    assert "each family needs a file of its own" in error.hint
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{SIX}*nat\n-4 -A INPUT -s 10.0.0.1 -j ACCEPT\n-A INPUT -x\nCOMMIT\n",
+        f"# -A INPUT -s ::1 -j DROP\n{FOUR}*nat\n-A INPUT -x\nCOMMIT\n",
+        f'{FOUR}*nat\n-A INPUT -m comment --comment "-s ::1" -x\nCOMMIT\n',
+    ],
+)
+def test_a_text_is_of_one_family_if_only_a_comment_or_a_line_for_the_other_has_its_addresses(
+    text: str,
+) -> None:
+    assert "unknown option -x" in mistakes(text).reason
+
+
 def test_a_negation_behind_its_option_is_told_where_it_stands() -> None:
     error = mistakes("*filter\n-A INPUT -i ! eth0 -j DROP\nCOMMIT\n")
     assert error.hint == "write ! -i eth0"
