@@ -40,6 +40,7 @@ from .part_meaning import plain_address
 from .resolve import Resolver
 from .rule_columns import RuleColumns
 from .rule_parts import check_chain_name
+from .shell_habits import command_hint
 from .text_checks import refuse_binary, too_long, without_windows_ends
 from .typographic import hint_at, hint_before
 
@@ -501,7 +502,7 @@ class _Reader:
         elif line[:1] in " \t":
             self.rule_line(stripped, key.strip(), literals)
         else:
-            hint = "a line starts with *, :, -, [ or #, or is COMMIT"
+            hint = command_hint(words) or "a line starts with *, :, -, [ or #, or is COMMIT"
             raise Fault(f"unknown command {words[0]!r}", 0, hint)
 
 

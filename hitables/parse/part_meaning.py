@@ -25,6 +25,7 @@ from ..syntax.other_packages import OTHER_MATCHES, OTHER_TARGETS, OtherTarget
 from ..syntax.writers import address_mask
 from .lines import LITERAL, Fault, NeedsWords
 from .rule_parts import BANG, Part, RuleParts, Use
+from .value_hints import value_hint
 
 # What makes objects without a look at their arguments.
 _new, _bare = tuple.__new__, object.__new__
@@ -39,7 +40,10 @@ def _tests(use: Use, words: list[str], family: Family) -> tuple[tuple[Test, ...]
     try:
         tests = use.option.read(tuple(words[index] for index in use.values), family)
     except ValueError as error:
-        raise Fault(str(error), use.values[0] if use.values else use.at) from None
+        if not use.values:
+            raise Fault(str(error), use.at) from None
+        at = use.values[0]
+        raise Fault(str(error), at, value_hint(use.option.name, words[at], use.inverted)) from None
     either = len(tests) > 1
     if use.inverted:
         inverse = (Test(test.field, test.values.complement(top(test.field, family))) for test in tests)
@@ -344,7 +348,7 @@ def protocol_at(use: Use, words: list[str]) -> int:
     try:
         return spelt.protocol(words[at])
     except ValueError as error:
-        raise Fault(str(error), at) from None
+        raise Fault(str(error), at, value_hint("-p", words[at], use.inverted)) from None
 
 
 def check_protocols(parts: RuleParts, words: list[str], family: Family) -> None:

@@ -14,6 +14,7 @@ from ..ir.rule import Kind, Match, Rule, Target
 from ..syntax.extension import Scope
 from ..syntax.extensions import MATCHES, TARGETS
 from ..syntax.limits import scopes_of
+from ..syntax.options import RESERVED
 from .drafts import ChainDraft, TableDraft
 from .part_meaning import as_jump
 from .rule_parts import nearest
@@ -93,7 +94,7 @@ class Resolver:
         chain = self.table.chains.get(target.name)
         if chain is None:
             hint = (
-                nearest(target.name, [*self.table.chains, *TARGETS])
+                _meant(target.name, [each.name for each in self.table.chains.values() if each.policy is None])
                 or f"declare it by a line :{target.name} - [0:0], or -N {target.name}"
             )
             self._refuse(
@@ -174,6 +175,26 @@ class Resolver:
             reason = f", with these options, is not allowed in a chain that {wrong[0]} reaches"
             return reason, f"it is allowed below {', '.join(sorted(scope.chains))}"
         return None
+
+
+# Words of other firewalls, and the targets that they stand for.
+_OTHER_WORDS = {
+    "ALLOW": "ACCEPT", "PERMIT": "ACCEPT", "PASS": "ACCEPT",
+    "DENY": "DROP", "BLOCK": "DROP", "DISCARD": "DROP",
+}  # fmt: skip
+
+
+def _meant(name: str, chains: list[str]) -> str:
+    """A hint at the target, or the one of *chains*, that *name* may stand for; "" if there is none."""
+    for known in chains:
+        if known.upper() == name.upper():
+            return f"did you mean {known}?"
+    capitals = name.upper()
+    if capitals in TARGETS or capitals in RESERVED:
+        return f"did you mean {capitals}? Targets are written in capitals"
+    if capitals in _OTHER_WORDS:
+        return nearest(name, chains) or f"did you mean {_OTHER_WORDS[capitals]}?"
+    return nearest(name, [*chains, *TARGETS])
 
 
 def _below(table: TableDraft) -> dict[str, set[str]]:

@@ -24,6 +24,8 @@ from ..syntax.options import (
     SAME_MATCH,
 )
 from .lines import LITERAL, UNKNOWN_REVISION, Fault, NeedsWords
+from .shell_habits import table_hint
+from .value_hints import value_hint
 
 BANG = "!"
 
@@ -269,13 +271,14 @@ class _Cutter:
     def check_protocol(self) -> None:
         """Refuse a misspelt protocol: the options of its match are unknown because of it."""
         if "-p" in self.header:
-            value = self.header["-p"].uses[0].values[0]
+            use = self.header["-p"].uses[0]
+            value = use.values[0]
             if self.words[value] == LITERAL:
                 raise NeedsWords
             try:
                 spelt.protocol(self.words[value])
             except ValueError as error:
-                raise Fault(str(error), value) from None
+                raise Fault(str(error), value, value_hint("-p", self.words[value], use.inverted)) from None
 
     def stray(self, word: str, at: int) -> str:
         """A hint at a word that is no option's, where it comes from a habit of the shell; or ""."""
@@ -306,7 +309,8 @@ class _Cutter:
                 known += part.extension.options
         name = PROTOCOL_MATCH.get(self.protocol() or 0)
         known += MATCHES[name].options if name else []
-        hint = _homes(word) or _apart(word) or nearest(word, known)
+        hint = table_hint(self.words, at) or _homes(word) or _apart(word) or _other_case(word)
+        hint = hint or nearest(word, known)
         return Fault(f"unknown option {word}", at, hint)
 
 
@@ -315,6 +319,12 @@ def _apart(word: str) -> str:
     if re.fullmatch(r"-[iogmc][^-].*", word):
         return f"write {word[:2]} {word[2:]}"
     return f'write {word[:-1]} ""' if re.fullmatch(r"--[\w-]+=", word) else ""
+
+
+def _other_case(word: str) -> str:
+    """A hint at the short option that *word* is in capitals or in small letters; or ""."""
+    other = word.swapcase()
+    return f"did you mean {other}?" if other in HEADER or other in ("-j", "-g", "-m") else ""
 
 
 def _homes(word: str) -> str:

@@ -58,6 +58,7 @@ FLAG_BITS = {"FIN": 1, "SYN": 2, "RST": 4, "PSH": 8, "ACK": 16, "URG": 32, "ALL"
 
 # What is free in an address behind a prefix of each length.
 _SIZES = {str(length): (1 << 32 - length) - 1 for length in range(33)}
+ADDRESS_RANGE = re.compile(r"[0-9.]+-[0-9.]+|[0-9a-fA-F:.]*:[0-9a-fA-F:.]*-[0-9a-fA-F:.]*")
 _NUMBER = re.compile(r"\+?(?:0[xX][0-9a-fA-F]+|[0-9]+)")
 
 
@@ -78,6 +79,8 @@ def number(text: str, low: int, high: int) -> int:
 
 def _no_address(version: int, text: str) -> ValueError:
     """What to say of a text in place of an address."""
+    if ADDRESS_RANGE.fullmatch(text):
+        return ValueError(f"not an IPv{version} address: {text!r}")
     why = "iptables-restore replaces no variables" if "$" in text else "host names are not looked up"
     return ValueError(f"not an IPv{version} address: {text!r} ({why}: write the address)")
 
@@ -279,7 +282,10 @@ def _icmp(text: str, names: dict[str, tuple[int, int | None]]) -> Values:
         pair for name, pair in names.items() if name.lower().startswith(text.lower())
     }
     if len(matching) != 1:
-        raise ValueError(f"{'ambiguous' if matching else 'unknown'} ICMP type {text!r}")
+        if not matching:
+            raise ValueError(f"unknown ICMP type {text!r}")
+        begun = [name for name in names if name.lower().startswith(text.lower())]
+        raise ValueError(f"ambiguous ICMP type {text!r}: one of {', '.join(begun)}")
     kind_number, code_number = matching.pop()
     if code_number is None:
         return Values.of((kind_number << 8, kind_number << 8 | 255))

@@ -322,6 +322,37 @@ REFUSED = [
     ("-A INPUT -m conntrack -j DROP", "conntrack needs one of --ctstate, --ctproto, ", "conntrack"),
     ("-A INPUT -p tcp --dport 22,80 -j DROP", "a list of ports needs -m multiport", "22,80"),
     ("-A INPUT -p tcp --dport 22-80 -j DROP", "a range is 22:80", "22-80"),
+    ("iptables -A INPUT -j DROP", "leave that word out", "iptables"),
+    ("sudo ip6tables -A INPUT -j DROP", 'leave "sudo ip6tables" out', "sudo"),
+    (
+        "$IPT -t mangle -A INPUT -j DROP",
+        'leave that word out, and -t with its value: a line "*mangle"',
+        "$IPT",
+    ),
+    ("-t nat -A INPUT -j DROP", 'leave it out: a line "*nat" says the table', "-t"),
+    ("-A INPUT -j DROP --table", 'a line "*nat" says the table', "--table"),
+    ("-A INPUT -j accept", "did you mean ACCEPT? Targets are written in capitals", "accept"),
+    ("-A INPUT -j return", "did you mean RETURN? Targets", "return"),
+    ("-A INPUT -j ALLOW", "did you mean ACCEPT?", "ALLOW"),
+    ("-A INPUT -j DENY", "did you mean DROP?", "DENY"),
+    ("-A INPUT -j block", "did you mean DROP?", "block"),
+    ("-A INPUT -j input", "declare it by a line :input", "input"),
+    ("-A INPUT -J DROP", "did you mean -j?", "-J"),
+    ("-A INPUT -S 10.0.0.1 -j DROP", "did you mean -s?", "-S"),
+    ("-A INPUT -p tcp/udp -j DROP", "a rule has one protocol: write one rule for each", "tcp/udp"),
+    ("-A INPUT -p tcp,udp --dport 53 -j DROP", "write one rule for each", "tcp,udp"),
+    ("-A INPUT ! -p tcp,udp -j DROP", "a rule has one protocol\n", "tcp,udp"),
+    (
+        "-A INPUT -s 10.0.0.1-10.0.0.9 -j DROP",
+        "address: '10.0.0.1-10.0.0.9'; a range needs -m iprange --src-range",
+        "10.0.0.1-10.0.0.9",
+    ),
+    (
+        "-A INPUT -d 10.0.0.1-10.0.0.9 -j DROP",
+        "needs -m iprange --dst-range 10.0.0.1-10.0.0.9",
+        "10.0.0.1-10.0.0.9",
+    ),
+    ("-A INPUT -p icmp --icmp-type echo -j DROP", "one of echo-reply, echo-request", "echo"),
 ]
 
 
