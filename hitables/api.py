@@ -39,7 +39,7 @@ from .errors import InvalidOption, UnknownName
 from .ir.choices import Equivalence, Malformed, backends_of
 from .ir.foreign import entered_by_foreign, hide, is_foreign
 from .ir.packet import Backend, Packet
-from .ir.program import Program
+from .ir.program import Program, near_chain
 
 Progress: TypeAlias = Callable[[str], None]
 
@@ -330,7 +330,8 @@ def trace(
     if all(each.name != table for each in program):
         raise UnknownName(f"{program.name}: there is no table {table}")
     if chain not in program.table(table):
-        raise UnknownName(f"{program.name}: table {table} has no chain {chain}")
+        hint = near_chain(chain, [program.table(table)])
+        raise UnknownName(f"{program.name}: table {table} has no chain {chain}{hint}")
     if told is not None and told != (table, chain):
         raise InvalidOption(
             f"table {table}, chain {chain}: the packet is for table {told[0]}, chain {told[1]}"

@@ -31,6 +31,7 @@ from .fields import (
 )
 from .headers import FIELD_BYTES, inconsistency
 from .packet import Outcome, Packet
+from .packet_formats import ICMP_NUMBERS, refuse_other_formats
 from .packet_text import FLAGS, FRAGMENTS, PROTOCOLS
 
 T = TypeVar("T")
@@ -79,6 +80,7 @@ def read_packet(text: str, family: Family, table: str = "filter") -> Spelled:
     of no connection that the kernel has seen: NEW of one that may begin one, in raw INVALID), frag (none),
     bytes of layer 4 (64), flags (SYN for a NEW packet and a first one, else ACK).
     """
+    refuse_other_formats(text)
     mistakes: list[ParseError] = []
     words = _words(text, mistakes)
     known: dict[str, _Word] = {}
@@ -257,13 +259,16 @@ def _read(word: _Word, text: str, which: Field, family: Family) -> int:
         try:
             return int(kind(text))
         except ValueError as error:
-            raise word.wrong(f"{text!r} is not an IPv{int(family)} address", str(error)) from None
+            hint = _hint_at_network(text, which) or str(error)
+            raise word.wrong(f"{text!r} is not an IPv{int(family)} address", hint) from None
     if which is Field.PROTO:
         return PROTOCOLS.get(text.lower()) or _number(word, text, 255, tuple(PROTOCOLS))
     if which is Field.FRAG:
         return int(_choose(word, text, FRAGMENTS))
     if which is Field.ICMP:
-        kind_text, _, code = text.partition("/")
+        kind_text, slash, code = text.partition("/")
+        if not slash:
+            raise word.wrong(f"{text!r} is no type with a code", _hint_at_icmp(text, family))
         return _number(word, kind_text, 255) << 8 | _number(word, code, 255)
     if which is Field.FLAGS:
         names = [] if text.lower() == "none" else text.upper().split(",")
@@ -281,6 +286,22 @@ def _read(word: _Word, text: str, which: Field, family: Family) -> int:
             raise word.wrong(f"{text!r} is not an interface name", "15 characters at most")
         return interface_number(text)
     return _number(word, text, top(which, family))
+
+
+def _hint_at_network(text: str, which: Field) -> str:
+    """A hint at a network or a range in place of an address; "" for another text."""
+    if not re.fullmatch(r"[0-9a-fA-F.:]+[/-][0-9a-fA-F.:]+", text):
+        return ""
+    option = "--from" if which is Field.SRC else "--to"
+    return f"a packet has one address; hitables reach {option} {text} answers for all of them"
+
+
+def _hint_at_icmp(text: str, family: Family) -> str:
+    """A hint at a type without its code, or a name."""
+    numbers = ICMP_NUMBERS.get(text.lower(), ("", ""))[family is Family.IPV6]
+    if re.fullmatch(r"[0-9]{1,3}", text) and int(text) < 256:
+        numbers = f"{text}/0"
+    return f"write icmp={numbers}" if numbers else "two numbers, as in icmp=8/0"
 
 
 def _number(word: _Word, text: str, most: int, names: tuple[str, ...] = ()) -> int:

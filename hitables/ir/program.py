@@ -212,7 +212,18 @@ def check_names(program: Program, tables: Collection[str], chains: Collection[st
     for name in sorted(chains):
         if all(name not in table for table in asked):
             where = f" in table {', '.join(sorted(tables))}" if tables else ""
-            raise UnknownName(f"{program.name}: there is no chain {name}{where}")
+            hint = near_chain(name, asked)
+            raise UnknownName(f"{program.name}: there is no chain {name}{where}{hint}")
+
+
+def near_chain(name: str, tables: Collection[Table]) -> str:
+    """The hint "; did you mean CHAIN?" at the chain of *tables* that *name* resembles; "" if none does."""
+    import difflib  # which few calls need
+
+    known = {chain.name: None for table in tables for chain in table.chains}
+    equal = [each for each in known if each.upper() == name.upper()]
+    near = equal or difflib.get_close_matches(name, known, 1, 0.75)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def is_acyclic(after: Mapping[str, Collection[str]]) -> bool:

@@ -61,7 +61,9 @@ def region(
             raise _wrong(option, text, "an address of IPv6, where the rules are of IPv4", "name their file")
         host, service = _parted(text, family)
         if re.fullmatch(r"[\w-]+", host):  # iptables takes 22 for 22.0.0.0
-            raise _wrong(option, text, "not an address", f"write :{host} for a port")
+            raise _wrong(option, text, "not an address", _hint_at_word(option, host))
+        if "," in service:
+            raise _wrong(option, text, "a list of ports", "ask once for each port")
         if host:
             box[address] = _read(option, text, partial(_addresses, host, family))
         if service:
@@ -106,6 +108,13 @@ def without_packets(box: Box, chains: Iterable[str], family: Family) -> list[str
         and hooks
         and all(field in hook and not hook[field].intersect(box[field]) for hook in hooks)
     ]
+
+
+def _hint_at_word(option: str, word: str) -> str:
+    """A hint at a word in place of an address: that of a port, or else of an interface."""
+    if word[0].isdigit() or values.is_service(word):
+        return f"write :{word} for a port"
+    return f"write --{'in' if option == '--from' else 'out'} {word} for an interface"
 
 
 def _states(text: str, table: str, is_loopback: bool) -> Values:

@@ -225,6 +225,14 @@ def _service(text: str) -> int:
         raise ValueError(f"invalid port or unknown service {text!r}{hint}") from None
 
 
+def is_service(text: str) -> bool:
+    """Whether the services database has this name."""
+    try:
+        return bool(_service(text))
+    except ValueError:
+        return False
+
+
 def decimal_port(text: str) -> int:
     """A port as getaddrinfo reads it, for udp and dccp.
 

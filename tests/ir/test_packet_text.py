@@ -117,7 +117,12 @@ def test_listening_records_the_answers_and_changes_none() -> None:
         ("chain=INPUT src=1.2.3.4 dst=1.2.3.4", 36, "proto= is missing"),
         ("chain=INPUT src=1.2.3.4 dst=1.2.3.4 proto=udp sport=1", 54, "dport= is missing"),
         ("chain=INPUT src=1.2.3.4 dst=1.2.3.4 proto=icmp", 47, "icmp=8/0"),
-        ("chain=INPUT src=1.2.3.4 dst=1.2.3.4 proto=icmp icmp=8", 48, "out of range"),
+        ("chain=INPUT src=1.2.3.4 dst=1.2.3.4 proto=icmp icmp=8", 48, "no type with a code; write icmp=8/0"),
+        ("chain=INPUT src=1.2.3.4 dst=1.2.3.4 proto=icmp icmp=echo-request", 48, "write icmp=8/0"),
+        ("chain=INPUT src=1.2.3.4 dst=1.2.3.4 proto=icmp icmp=300", 48, "two numbers, as in icmp=8/0"),
+        ("chain=INPUT src=1.2.3.4 dst=1.2.3.4 proto=icmp icmp=8/", 48, "out of range"),
+        ("chain=INPUT src=1.2.3.0/24", 13, "one address; hitables reach --from 1.2.3.0/24 answers"),
+        ("chain=INPUT dst=1.2.3.4-1.2.3.9", 13, "hitables reach --to 1.2.3.4-1.2.3.9 answers"),
         (TCP[14:], len(TCP) - 13, "chain= is missing"),
         (TCP + " flags=SIN", len(TCP) + 2, "did you mean SYN?"),
         (TCP + " state=NEWS", len(TCP) + 2, "did you mean NEW?"),
@@ -138,6 +143,53 @@ def test_an_error_has_a_place_and_a_hint(text: str, column: int, words: str) -> 
         read_packet(text, Family.IPV4)
     assert caught.value.column == column
     assert words in str(caught.value).replace("\n", " ")
+
+
+# What administrators give for a packet, and the packet that the message proposes.
+OTHER_FORMATS = {
+    "PACKET: 2 fe1cfdb8 OUT=lo SRC=127.0.0.1 DST=127.0.0.2 LEN=60 TOS=0x0 TTL=64 ID=55537 DF SPORT=41354 DPORT=22 SYN ":
+    "chain=OUTPUT out=lo src=127.0.0.1 dst=127.0.0.2 proto=tcp sport=41354 dport=22 flags=SYN",
+    "PACKET: 2 c7ae5b07 IN=eth0 MACSRC=52:54:0:1:2:3 MACDST=52:54:0:4:5:6 MACPROTO=0800 SRC=1.2.3.4 DST=4.3.2.1 LEN=29 "
+    "SPORT=3 DPORT=4 \n TRACE: 2 c7ae5b07 raw:PREROUTING:policy:ACCEPT":
+    "chain=INPUT in=eth0 src=1.2.3.4 dst=4.3.2.1 proto=udp sport=3 dport=4",
+    "PACKET: 2 1170d4e0 IN=lo LOOPBACK SRC=127.0.0.1 DST=127.0.0.1 LEN=28 TOS=0x0 TTL=64 ID=62309 ":
+    "chain=INPUT in=lo src=127.0.0.1 dst=127.0.0.1 proto=PROTOCOL",
+    " TRACE: 2 fe1cfdb8 raw:OUTPUT:rule:0x2:CONTINUE  -4 -t raw -A OUTPUT -j TRACE":
+    "chain=INPUT src=ADDRESS dst=ADDRESS ...",
+    "12:00:01.100000 IP 10.0.0.1.4000 > 10.0.0.2.22: Flags [S], seq 1456970000, win 65495, length 0":
+    "chain=INPUT src=10.0.0.1 dst=10.0.0.2 proto=tcp sport=4000 dport=22 flags=SYN",
+    "17:03:59.017672 eth0  Out IP 10.0.0.2.ssh > 10.0.0.1.4000: Flags [R.], seq 0, ack 1456970001, win 0, length 0":
+    "chain=OUTPUT out=eth0 src=10.0.0.2 dst=10.0.0.1 proto=tcp sport=ssh dport=4000 flags=RST,ACK",
+    "IP 10.0.0.1.4000 > dns.example.53: 1234+ A? example.org. (29)":
+    "chain=INPUT src=10.0.0.1 dst=ADDRESS proto=udp sport=4000 dport=53",
+    "17:03:59.043282 IP 10.0.0.1 > 10.0.0.2: ICMP echo request, id 0, seq 0, length 8":
+    "chain=INPUT src=10.0.0.1 dst=10.0.0.2 proto=icmp icmp=8/0",
+    "17:03:59.043282 IP6 fe80::1 > ff02::1: ICMP6, router advertisement, length 8":
+    "chain=INPUT src=fe80::1 dst=ff02::1 proto=icmpv6 icmp=TYPE/CODE",
+    "12:00:01.1 02:00:00:00:00:01 > 02:00:00:00:00:02, ethertype IPv4 (0x0800), length 74: 10.0.0.1.4 > 10.0.0.2.5: UDP, length 1":
+    "chain=INPUT src=10.0.0.1 dst=10.0.0.2 proto=udp sport=4 dport=5",
+    "--dport 22 -p tcp -s 1.2.3.4": "chain=INPUT src=1.2.3.4 dst=ADDRESS proto=tcp sport=PORT dport=22",
+    "iptables -A FORWARD -p tcp -d 10.0.0.0/8 --syn --dport 80:90 -m conntrack --ctstate NEW -j ACCEPT":
+    "chain=FORWARD src=ADDRESS dst=ADDRESS proto=tcp sport=PORT dport=PORT flags=SYN state=NEW",
+    "sudo ip6tables -t raw -A PREROUTING -i eth0 -s fe80::1 -p icmpv6 --icmpv6-type echo-request":
+    "table=raw chain=PREROUTING in=eth0 src=fe80::1 dst=ADDRESS proto=icmpv6 icmp=128/0",
+    "-p icmp --icmp-type 3/1 -d 10.0.0.1/32":
+    "chain=INPUT src=ADDRESS dst=10.0.0.1 proto=icmp icmp=3/1",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "words"), OTHER_FORMATS.items())
+def test_a_line_of_another_tool_is_told_in_one_sentence_with_the_words_to_write(
+    text: str, words: str
+) -> None:
+    with pytest.raises(ParseError, match="not a packet in words") as caught:
+        read_packet(text, Family.IPV4)
+    assert re.search(rf"{re.escape(words)}(, with the chain|$)", caught.value.hint)
+    assert not caught.value.others
+
+
+def test_a_packet_whose_words_quote_another_tool_is_read() -> None:
+    assert read_packet(f'{TCP} fact="string --string IP a > b: c=yes"', Family.IPV4).answers.facts
 
 
 def test_the_docs_list_every_word() -> None:

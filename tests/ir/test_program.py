@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from graphlib import CycleError, TopologicalSorter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hitables.errors import UnknownName
 from hitables.ir.fields import Family
-from hitables.ir.program import Chain, Program, Table, is_acyclic, without_circles
+from hitables.ir.program import Chain, Program, Table, check_names, is_acyclic, near_chain, without_circles
 from hitables.ir.rule import Kind, Rule, Target
 
 NAMES = "abcdef"
@@ -78,3 +80,12 @@ def test_a_table_or_chain_that_a_program_lacks_is_none() -> None:
     for absent in (("filter", "b"), ("raw", "a"), ("nat", "a")):
         assert program.find_chain(*absent) is None and program.rules_of(*absent) == ()
     assert program.find("nat") is None
+
+
+def test_an_unknown_chain_is_told_with_the_one_that_it_resembles() -> None:
+    table = Table("filter", (Chain("INPUT", "ACCEPT"), Chain("web", None)))
+    for name, hint in (("input", "INPUT"), ("INPTU", "INPUT"), ("Web", "web")):
+        assert near_chain(name, [table]) == f"; did you mean {hint}?"
+        with pytest.raises(UnknownName, match=rf"no chain {name}; did you mean {hint}\?$"):
+            check_names(Program(Family.IPV4, (table,)), [], [name])
+    assert near_chain("NOPE", [table]) == ""

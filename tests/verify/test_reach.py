@@ -326,6 +326,7 @@ def test_the_status_says_whether_a_packet_passes() -> None:
     [
         (["--table", "nat"], "there is no table nat"),
         (["--chain", "NOPE"], "there is no chain NOPE in table filter"),
+        (["--chain", "forward"], "there is no chain forward in table filter; did you mean FORWARD?"),
         (["--to", "10.1.8:22x"], "--to 10.1.8:22x: invalid port or unknown service '22x'"),
         (["--to", "10.1.8.700"], "--to 10.1.8.700:"),
         (["--from", ":9-3"], "the range is reversed"),
@@ -352,9 +353,18 @@ def test_words_of_a_question() -> None:
     assert six[Field.STATE] == Values.only(*(at for at, name in enumerate(STATES) if name.startswith("NEW")))
     assert region(Family.IPV6, destination=":22")[Field.DPORT] == Values.only(22)
     assert region(Family.IPV4, source="10.0.0.1-10.0.0.9")[Field.SRC].count == 9
-    for text, hint in (("22", "write :22"), ("ssh", "write :ssh"), ("22-25", "write :22-25")):
+    for text, hint in (
+        ("22", "write :22"),
+        ("ssh", "write :ssh"),
+        ("22-25", "write :22-25"),
+        ("eth0", "--out eth0"),
+    ):
         with pytest.raises(ParseError, match=f"--to {text}: not an address.*{hint}"):
             region(Family.IPV4, destination=text)
+    with pytest.raises(ParseError, match="--from eth0: not an address; write --in eth0 for an interface"):
+        region(Family.IPV4, source="eth0")
+    with pytest.raises(ParseError, match="a list of ports; ask once for each port"):
+        region(Family.IPV4, destination="10.0.0.1:22,80")
     with pytest.raises(ParseError, match="--proto tpc"):
         region(Family.IPV4, protocols="tpc")
 
