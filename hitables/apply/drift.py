@@ -5,11 +5,12 @@ Chains of trees are compared by their content: a rollback may have loaded them u
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ..ir.foreign import goes_last, is_foreign
 from ..nouns import counted
+from .drift_words import ChainWords
 from .others import left_alone, own
 from .records import Half
 from .steps import TablePlan, plan
@@ -30,24 +31,38 @@ def differences(present: Tables, half: Half, patterns: Sequence[str]) -> Iterato
         with_others = present.get(table) or empty(table)
         kernel = own(with_others, patterns)
         steps = _steps(present, half, table, recorded, patterns)
-        trees = {steps.names[name] for name in half.generated.get(table, ()) if name in steps.names}
+        generated = half.generated.get(table, ())
+        trees = {steps.names[name] for name in generated if name in steps.names}
+        seen = _as_seen(steps.names, kernel)
         for name, chain in steps.target.items():
             if name in trees:
                 continue
             if name not in kernel:
                 yield f"table {table}, chain {name} is missing"
             elif kernel[name].differs_from(chain):
-                # Names that trees would get now are no names that anyone has seen.
-                unseen = dict.fromkeys(trees - kernel.keys(), "(tree)")
-                shown = replace(chain, rules=tuple(rule.with_names(unseen) for rule in chain.rules))
+                was = replace(chain, rules=tuple(rule.with_names(seen) for rule in chain.rules))
                 numbers = _numbers(with_others[name], patterns), _numbers(recorded[name], patterns)
-                yield f"table {table}, chain {name}: {_how(kernel[name], shown, *numbers)}"
+                words = ChainWords(kernel, name, was, *numbers)
+                yield from (f"table {table}, chain {name}: {each}" for each in words.told())
         missing = sum(name in trees for name in steps.staged)
         if missing:
             yield f"table {table}: {missing} chains of trees are missing or have other rules"
         for name in steps.removed:
-            if not missing or name not in half.generated.get(table, ()):  # flushed, and told of above
+            if not missing or name not in generated:  # flushed, and told of above
                 yield f"table {table}, chain {name} is new"
+
+
+def _as_seen(names: Mapping[str, str], kernel: Chains) -> dict[str, str]:
+    """By name that a tree would get now, as the kernel lacks it: the name that it had when it was loaded.
+
+    A rule that enters a tree with other rules is then no other rule.  That the tree is missing is told apart.
+    """
+    taken = {name for name in names.values() if name in kernel}
+    return {
+        name: "(tree)" if recorded in taken else recorded
+        for recorded, name in names.items()
+        if name not in kernel
+    }
 
 
 def losses(present: Tables, half: Half, patterns: Sequence[str]) -> list[str]:
@@ -196,45 +211,3 @@ def _is_idle(chains: Chains) -> bool:
 def _numbers(chain: TextChain, patterns: Sequence[str]) -> list[int]:
     """The numbers of our rules in *chain*, as `iptables -L --line-numbers` counts: those of others count."""
     return [at for at, rule in enumerate(chain.rules, 1) if not is_foreign(rule.enters, patterns)]
-
-
-def _how(
-    present: TextChain, recorded: TextChain, numbers_now: Sequence[int], numbers_then: Sequence[int]
-) -> str:
-    """How a chain differs: its policy, or its rules but those at the beginning and the end that are alike.
-
-    *numbers_now*, *numbers_then*: of the rules of either, of `_numbers`.
-    """
-    if present.policy != recorded.policy:
-        return f"policy {present.policy}, was {recorded.policy}"
-    now, was = present.bodies, recorded.bodies
-    alike = _common_length(now, was)
-    end = _common_length(now[alike:][::-1], was[alike:][::-1])
-    added, gone = now[alike : len(now) - end], was[alike : len(was) - end]
-    if not gone:
-        last = was[-1] if was and alike == len(was) else ""
-        unread = ""
-        if _takes_all(last):
-            unread = f", where no packet comes: rule {numbers_now[alike - 1]} takes all ({last})"
-        return f"{_rules(numbers_now[alike:][: len(added)])} new: {added[0]!r}{unread}"
-    if not added:
-        return f"{_rules(numbers_then[alike:][: len(gone)])} gone: {gone[0]!r}"
-    last_added = numbers_now[alike + len(added) - 1]
-    more = f" and more up to rule {last_added}" if len(added) > 1 else ""
-    return f"rule {numbers_now[alike]} is now {added[0]!r}, was {gone[0]!r}{more}"
-
-
-def _takes_all(body: str) -> bool:
-    """Whether no packet passes a rule: an unconditional `-g CHAIN` (as in front of a tree), or a verdict."""
-    return body in ("-j ACCEPT", "-j DROP", "-j RETURN") or (body.startswith("-g ") and body.count(" ") == 1)
-
-
-def _common_length(one: Sequence[str], other: Sequence[str]) -> int:
-    """How many of the first members are alike."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((at for at, (each, its) in pairs if each != its), min(len(one), len(other)))
-
-
-def _rules(numbers: Sequence[int]) -> str:
-    """Rules with these *numbers*, with the verb."""
-    return f"rule {numbers[0]} is" if len(numbers) == 1 else f"rules {numbers[0]} to {numbers[-1]} are"
