@@ -42,7 +42,7 @@ def differences(present: Tables, half: Half, patterns: Sequence[str]) -> Iterato
             elif kernel[name].differs_from(chain):
                 was = replace(chain, rules=tuple(rule.with_names(seen) for rule in chain.rules))
                 numbers = _numbers(with_others[name], patterns), _numbers(recorded[name], patterns)
-                words = ChainWords(kernel, name, was, *numbers)
+                words = ChainWords(kernel, name, was, *numbers, trees.union(generated))
                 yield from (f"table {table}, chain {name}: {each}" for each in words.told())
         missing = sum(name in trees for name in steps.staged)
         if missing:

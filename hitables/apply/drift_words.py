@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import difflib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
-from .texts import Chains, TextChain
+from .texts import Chains, TextChain, TextRule
 
 # Places of a chain that are told one by one, so that ten lines show more than one chain.
 _PLACES = 4
 # Changed rules then times changed rules now, up to which they are compared: 10 ms for the worst texts.
 _COMPARED = 40_000
+_WITHOUT_MATCHES = ("-j ", "-g ")
 
 
 class Place(NamedTuple):
@@ -32,6 +33,7 @@ class ChainWords:
     """What a chain *name* of *present* has in place of *recorded*, of rules that are ours.
 
     numbers_now, numbers_then  of the rules of either
+    trees                      the chains of trees
     """
 
     def __init__(
@@ -41,9 +43,12 @@ class ChainWords:
         recorded: TextChain,
         numbers_now: Sequence[int],
         numbers_then: Sequence[int],
+        trees: Collection[str],
     ) -> None:
+        self._chains, self._trees = present, trees
         self._now, self._was = present[name], recorded
         self._numbers_now, self._numbers_then = numbers_now, numbers_then
+        self._coming_back: dict[str, bool] = {}
 
     def told(self) -> Iterator[str]:
         """How the chain differs: its policy, or the places where its rules do."""
@@ -59,19 +64,62 @@ class ChainWords:
         numbers = self._numbers_now[place.start : place.end]
         if not added:
             return f"{_rules(self._numbers_then[place.old_start : place.old_end])} gone: '{gone[0]}'"
-        behind = self._behind(place.start)
+        behind = self._behind(place.start, len(added))
         if not gone:
             return f"{_rules(numbers)} new: '{added[0]}'{behind}"
         more = " and more" if max(len(added), len(gone)) > 1 else ""
         more += f" up to rule {numbers[-1]}" if len(added) > 1 else ""
         return f"rule {numbers[0]} is now '{added[0]}', was '{gone[0]}'{more}{behind}"
 
-    def _behind(self, start: int) -> str:
-        """That no packet comes to new rules from *start* on, if the rule before them takes all; else ""."""
-        body = self._now.rules[start - 1].body if start else ""
-        if body in ("-j ACCEPT", "-j DROP", "-j RETURN") or (body.startswith("-g ") and body.count(" ") == 1):
-            return f", where no packet comes: rule {self._numbers_now[start - 1]} takes all ({body})"
-        return ""
+    def _behind(self, start: int, count: int) -> str:
+        """Why not all packets, or none, come to *count* new rules from *start* on; "" if nothing is known."""
+        before = self._now.rules[:start]
+        all_taken = next((at for at, rule in enumerate(before) if self._takes_all(rule)), None)
+        trees = [at for at, rule in enumerate(before[:all_taken]) if self._leaves_by_tree(rule)]
+        if all_taken is not None:
+            rule = before[all_taken]
+            why = f", where no packet comes: rule {self._numbers_now[all_taken]} takes all ({rule.body})"
+            if not trees and not self._leaves_by_tree(rule):
+                return why
+        elif trees:
+            first, last = (self._numbers_now[at] for at in (trees[0], trees[-1]))
+            which = f"rules {first} to {last}" if last - first == len(trees) - 1 else ""
+            which = which or f"{len(trees)} of rules {first} to {last}"
+            named = f"trees ({which})" if len(trees) > 1 else f"a tree (rule {first})"
+            why = f", behind {named} from which packets do not come back"
+        else:
+            return ""
+        them = "it" if count == 1 else "them"
+        return f"{why}: insert {them} in front (-I), or have {them} in the file"
+
+    def _leaves_by_tree(self, rule: TextRule) -> bool:
+        """Whether packets that the rule matches go to a tree for good."""
+        return rule.enters in self._trees and (rule.goes or not self._comes_back(rule.enters))
+
+    def _takes_all(self, rule: TextRule) -> bool:
+        """Whether no packet passes the rule: it has no matches, and a verdict, -g, or a tree of verdicts."""
+        if not rule.body.startswith(_WITHOUT_MATCHES):
+            return False
+        if rule.enters in ("ACCEPT", "DROP", "RETURN") or rule.body.startswith("-j REJECT"):
+            return True
+        return rule.goes or self._leaves_by_tree(rule)
+
+    def _comes_back(self, name: str) -> bool:
+        """Whether a packet may come back that enters the chain by -j, as far as the rules of trees tell."""
+        if name not in self._trees or name not in self._chains:
+            return True
+        if name not in self._coming_back:
+            self._coming_back[name] = True
+            self._coming_back[name] = self._may_come_back(name)
+        return self._coming_back[name]
+
+    def _may_come_back(self, name: str) -> bool:
+        for rule in self._chains[name].rules:
+            if rule.enters == "RETURN" or (rule.goes and self._comes_back(rule.enters)):
+                return True
+            if self._takes_all(rule):
+                return False
+        return True
 
 
 def places(was: Sequence[str], now: Sequence[str]) -> list[Place]:

@@ -172,3 +172,40 @@ def test_flushed_chains_of_trees_are_counted_and_not_called_new() -> None:
     calls, trees_told = differences(parse(loaded.format("")), half, ())
     assert calls == "table filter, chain INPUT: rules 1 to 2 are gone: '-j ht1'"
     assert trees_told == "table filter: 2 chains of trees are missing or have other rules"
+
+
+AWAY = " from which packets do not come back: insert it in front (-I), or have it in the file"
+
+
+@pytest.mark.parametrize(
+    ("gone_to", "called", "behind"),
+    [
+        ("-s 10.0.0.0/8 -g ht1", "", f", behind a tree (rule 2){AWAY}"),
+        ("-s 10.0.0.0/8 -g ht1|-p tcp -g ht2", "", f", behind trees (rules 2 to 3){AWAY}"),
+        ("-s 10.0.0.0/8 -g ht1|-p tcp -j LOG|-p tcp -g ht2", "", f", behind trees (2 of rules 2 to 4){AWAY}"),
+        ("-g ht1", "", f", where no packet comes: rule 2 takes all (-g ht1){AWAY[AWAY.index(':') :]}"),
+        ("-j ht1", "", ""),
+        ("-s 10.0.0.0/8 -j ht1", "-p udp -j RETURN|-j DROP", ""),
+        ("-s 10.0.0.0/8 -j ht1", "-p udp -g ht2|-j DROP", ""),
+        ("-s 10.0.0.0/8 -j ht1", "-p udp -j ht2|-j DROP", f", behind a tree (rule 2){AWAY}"),
+        ("-s 10.0.0.0/8 -g mine|-j mine", "", ""),
+    ],
+)
+def test_rules_behind_trees_from_which_packets_do_not_come_back_are_told_so(
+    gone_to: str, called: str, behind: str
+) -> None:
+    chains = "".join(f"-A ht1 {rule}\n" for rule in called.split("|") if rule)
+    rules = "".join(f"-A INPUT {rule}\n" for rule in ("-i lo -j ACCEPT", *gone_to.split("|")))
+    loaded = f"*filter\n:INPUT DROP\n:ht1 -\n:ht2 -\n:mine -\n{rules}{chains}-A ht2 -j LOG\nCOMMIT\n"
+    number = gone_to.count("|") + 3
+    added = loaded.replace("COMMIT", "-A INPUT -s fd00::7/128 -j DROP\nCOMMIT")
+    (told,) = of_trees(added, loaded)
+    assert told == f"chain INPUT: rule {number} is new: '-s fd00::7/128 -j DROP'{behind}"
+    (front,) = of_trees(loaded.replace("-A INPUT -i", "-A INPUT -s fd00::7/128 -j DROP\n-A INPUT -i"), loaded)
+    assert front == "chain INPUT: rule 1 is new: '-s fd00::7/128 -j DROP'"
+
+
+def test_several_rules_behind_trees_are_told_at_once() -> None:
+    more = TREES.replace("COMMIT", "-A INPUT -i a -j DROP\n-A INPUT -i b -j DROP\nCOMMIT")
+    (told,) = of_trees(more)
+    assert told.endswith(": insert them in front (-I), or have them in the file")

@@ -65,7 +65,8 @@ def test_rules_that_differ_and_decide_alike(firewall: Firewall) -> None:
     firewall.iptables("-A", "INPUT", "-s", "10.50.0.0/16", "-j", "DROP")
     shown = firewall.hitables("status", status=1).stdout
     assert "every packet is treated the same" in shown
-    assert "is new: '-s 10.50.0.0/16 -j DROP'" in shown
+    assert "is new: '-s 10.50.0.0/16 -j DROP', behind trees (rules " in shown
+    assert "from which packets do not come back: insert it in front (-I), or have it in the file" in shown
 
 
 def test_a_packet_that_is_treated_otherwise_and_the_repair(firewall: Firewall) -> None:
