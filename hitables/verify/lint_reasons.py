@@ -151,8 +151,9 @@ class Reasons:
     ) -> dict[int, Rule]:
         """Those of the rules *ending*, by index, that match packets which the rule could match.
 
-        Where any does, and the last one would take all of these packets by itself: that one.  Of packets with
-        broken headers, which a rule may drop that they do not match, the last one counts as matching.
+        Where any does, and one would take all of these packets by itself: that one, the first of such.  Of
+        packets with broken headers, which a rule may drop that they do not match, the last one counts as
+        matching.
 
         are_all  whether no other rule keeps packets from the rule
         """
@@ -161,8 +162,10 @@ class Reasons:
         first_found = last if each.packets.malformed else next(matching, None)
         if first_found is None:
             return {} if are_all and at.chain.policy is None else ending
-        if self._takes_all(ending[last], each, region):
-            return {last: ending[last]}
+        taking = (index for index in sorted(ending) if self._takes_all(ending[index], each, region))
+        alone = next(taking, None)
+        if alone is not None:
+            return {alone: ending[alone]}
         return (
             ending if each.packets.malformed else {index: ending[index] for index in (*matching, first_found)}
         )
@@ -232,19 +235,23 @@ class Reasons:
         return all(test.values.covers(inside.box.get(test.field, full[test.field])) for test in tests)
 
     def _deciding_later(self, each: ClassProver, at: RuleAt, region: RegionWords) -> dict[int, Rule]:
-        """The later rules of its chain that decide its packets instead, without those at the end of which the
-        one behind them, or the end of the chain, does the same.
+        """The later rules of its chain that decide its packets instead, up to one that takes all of them, and
+        without those at the end of which the one behind them, or the end of the chain, does the same.
         """
-        met = self._met(each, at, NONE, region)
-        behind = ((index, rule) for index, rule in met.items() if index > at.index)
-        later = {index: rule for index, rule in behind if self._decides(rule, each, region)}
+        later: dict[int, Rule] = {}
+        whole = False  # the last of them takes all packets
+        for index, rule in sorted(self._met(each, at, NONE, region).items()):
+            if index > at.index and self._decides(rule, each, region):
+                later[index] = rule
+                whole = self._takes_all(rule, each, region)
+                if whole:
+                    break
         last = max(later, default=0)
-        whole = bool(later) and self._takes_all(later[last], each, region)
         end = self._verdict(later[last], at.chain) if whole else at.chain.end
         for index in sorted(later, reverse=True):
             if index == last and whole:
                 continue
-            if later[index].enters or self._verdict(later[index], at.chain) != end:
+            if (later[index].enters and not whole) or self._verdict(later[index], at.chain) != end:
                 break
             del later[index]
         return later

@@ -172,3 +172,27 @@ def test_a_rule_without_other_matches_covers_alone_where_nothing_writes_what_the
     )  # fmt: skip
     text = "".join(f"-A INPUT {rule}\n" for rule in rules)
     assert (NEVER, 11, (10,)) in summary(text)
+
+
+@pytest.mark.parametrize("away", ["-j LOGDROP", "-g LOGDROP", "-j NESTED", "-j DROP"])
+def test_a_rule_that_takes_all_packets_is_named_alone_also_where_it_enters_a_chain_that_drops_them(
+    away: str,
+) -> None:
+    """And not the rules behind it, which no packet of the useless rule meets."""
+    rules = (
+        f"-s 10.0.0.1 -i eth0 {away}", f"-s 10.0.0.0/24 -i eth0 {away}", "-s 10.0.0.0/24 -p tcp --dport 22 -j ACCEPT",
+        f"-m state --state NEW {away}", "-s 10.0.0.0/25 -i eth0 -p udp -j ACCEPT",
+    )  # fmt: skip
+    text = "".join(f"-A INPUT {rule}\n" for rule in rules)
+    text += "-A LOGDROP -j LOG\n-A LOGDROP -j DROP\n-A NESTED -p udp -j LOGDROP\n-A NESTED -j LOGDROP\n"
+    found = summary(text, chains=":LOGDROP -\n:NESTED -\n")
+    assert (NOTHING, 7, (8,)) in found
+    assert (NEVER, 11, (8,)) in found
+
+
+def test_a_rule_is_not_named_alone_if_its_chain_lets_packets_return() -> None:
+    rules = (
+        "-A INPUT -s 10.0.0.0/24 -j some\n-A INPUT -p udp -j DROP\n-A INPUT -s 10.0.0.0/25 -j ACCEPT\n"
+        "-A some -p udp -j RETURN\n-A some -j DROP\n"
+    )
+    assert (NEVER, 8, (6, 7)) in summary(rules, chains=":some -\n")
