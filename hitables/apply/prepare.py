@@ -26,6 +26,7 @@ from ..kernel.namespace import Namespace
 from ..kernel.prerequisites import accounts, accounts_named, furnish, set_index
 from ..kernel.refused_rule import is_commit, line_named, refused_at
 from ..parse.guess_family import stating_family
+from ..parse.lost_rules import refuse_lost
 from ..reader import read
 from . import texts
 from .counts import keyed, of_compiled, of_source
@@ -102,6 +103,7 @@ def prepare(
     tell(f"reading {file}")
     program = read(text, family=kernel.family, name=file)
     refuse_compiled(program, file)
+    refuse_lost(program, text)
     program = with_jumps_as_spelled(program, found.program, patterns)
     merged = merge(texts.of_program(program), found.tables, lambda name: is_foreign(name, patterns))
     merged.notes += rules_not_loaded(program, found.program, patterns)

@@ -187,10 +187,17 @@ def apply(
 def _files(file: str, file6: str | None, first: Family | None) -> dict[Family, tuple[str, str]]:
     """The files by family: *first* is that of *file*; None: a file states it by its contents."""
     from ..files import check_outputs, read_text
-    from ..parse.guess_family import doubt, guess_family
+    from ..parse.guess_family import doubt, guess_family, states_both
+    from ..parse.lost_rules import SPLIT
 
     check_outputs({}, {"FILE": file, "FILE6": file6})
     texts = [(name, read_text(name)) for name in (file, file6) if name is not None]
+    for name, text in texts:
+        if states_both(text):  # also with --family: what is of the other family would be loaded, too
+            raise HitablesError(
+                f"{name}: {doubt(text, name)}, so it is of IPv4 and of IPv6; {SPLIT}, and apply both "
+                "together (hitables apply FILE FILE6), or delete the line that is wrong"
+            )
     if first is not None:
         families = [first, _other(first)]
     elif len(texts) == 2:

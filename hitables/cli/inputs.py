@@ -41,18 +41,17 @@ def warn_of_text(program: Program, text: str, family: str | None) -> None:
     if family is None:
         _warn_of_family(program, text)
     _warn_of_unknown(program)
-    _warn_of_lost(program)
+    _warn_of_lost(program, text)
 
 
 def _warn_of_family(program: Program, text: str) -> None:
     """Tell of which family *program* is taken to be by its *text*, where that is doubtful."""
-    from ..parse.guess_family import doubt
+    from ..parse.guess_family import doubt, states_both
+    from ..parse.lost_rules import SPLIT
 
     if reason := doubt(text, program.name):
-        warn(
-            f"{program.name} is read as IPv{int(program.family)}, but {reason}: --family says of which "
-            "family it is"
-        )
+        advice = SPLIT if states_both(text) else "--family says of which family it is"
+        warn(f"{program.name} is read as IPv{int(program.family)}, but {reason}: {advice}")
 
 
 def read_packets(trace_file: str | None, pcap_file: str | None, family: Family) -> tuple[PacketBatch, str]:
@@ -72,16 +71,12 @@ def read_packets(trace_file: str | None, pcap_file: str | None, family: Family) 
     return batch, f"{name} (left out: {losses})" if losses else name
 
 
-def _warn_of_lost(program: Program) -> None:
-    """Tell of tables that the text gives again, by which the rules of the earlier ones are lost."""
-    from ..nouns import counted
+def _warn_of_lost(program: Program, text: str) -> None:
+    """Tell of tables that the *text* gives again, by which the rules of the earlier ones are lost."""
+    from ..parse.lost_rules import lost_rules, remedy
 
-    for table in program:
-        for line, rules in table.replaced:
-            warn(
-                f"{program.name}, line {table.line}: *{table.name} comes again, so iptables-restore drops "
-                f"that of line {line}, with {counted(rules, 'rule')}; join the two"
-            )
+    for lost in lost_rules(program):
+        warn(f"{lost}; {remedy(text)}")
 
 
 def _warn_of_unknown(program: Program) -> None:

@@ -247,6 +247,7 @@ def sync(folder: str, live: bool, strategy: str | None, no_prove: bool, rules: s
     """
     from hitables.files import read_text
     from hitables.nouns import counted
+    from hitables.parse.lost_rules import refuse_lost
 
     from ..least_edits import sync as least_edits
     from ..least_edits import with_others
@@ -258,6 +259,7 @@ def sync(folder: str, live: bool, strategy: str | None, no_prove: bool, rules: s
         nonlocal updates
         new = program_of(text, rules, str(int(state.master.family)))
         check_complete(new)
+        refuse_lost(new, text)
         new = with_others(state.master, new, state.settings.is_foreign)
         edits = least_edits(state.master, new, keep=state.settings.is_foreign)
         updates = len(edits)
