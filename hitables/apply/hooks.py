@@ -29,6 +29,7 @@ _OWNERS = (
     ("libvirt", "libvirt"),
     ("netavark", "podman"),
     ("podman", "podman"),
+    ("cni_", "the CNI plugins"),
 )
 
 

@@ -25,6 +25,8 @@ from .rule import EVERYTHING, Ends, Kind, Metadata, Rule, Target
 # Chains of firewalld by zone, and of groups of rules of Proxmox.  Other programs call chains so, too.
 _BY_ZONE = ("IN_*", "OUT_*", "FWD_*", "FWDI_*", "FWDO_*", "PRE_*", "POST_*")
 _GROUPS = ("GROUP-*-IN", "GROUP-*-OUT")
+# Of the CNI plugins, for containerd, nerdctl, k3s and kubeadm; podman used them, too, before netavark.
+_CNI = ("CNI-*",)
 # By program: patterns for the names of its chains.
 PRESETS: dict[str, tuple[str, ...]] = {
     "docker": ("DOCKER", "DOCKER-*"),
@@ -33,7 +35,8 @@ PRESETS: dict[str, tuple[str, ...]] = {
     "calico": ("cali-*",),
     "cilium": ("CILIUM_*", "OLD_CILIUM_*"),
     "flannel": ("FLANNEL-*",),
-    "podman": ("NETAVARK_*", "NETAVARK-*"),
+    "cni": _CNI,
+    "podman": ("NETAVARK_*", "NETAVARK-*", *_CNI),
     # FI and so on are chains by the interface of a guest; FJ, FP and HJ are theirs while they are written.
     # Interfaces that are not called vnet0 and so on have chains whose names could be anybody's.
     "libvirt": (
@@ -95,6 +98,9 @@ _APPENDED = (
         ("PREROUTING", "OUTPUT", "POSTROUTING"),
         True,
     ),
+    # portmap appends this one if it is missing, and for each container bridge appends one with a hash.
+    _Appended("CNI-HOSTPORT-DNAT", ("CNI-HOSTPORT-DNAT",), "nat", ("PREROUTING", "OUTPUT"), False),
+    _Appended("CNI-[0-9a-f]*", ("CNI-1abb70b64f54bf384ceebd70",), "nat", ("POSTROUTING",), True),
     _Appended("FLANNEL-*", ("FLANNEL-POSTRTG",), "nat", ("POSTROUTING",), True),
     _Appended("FLANNEL-*", ("FLANNEL-FWD",), "filter", ("FORWARD",), True),
     _Appended("ufw*-*", ("ufw-before-input",), "filter", ("INPUT", "OUTPUT", "FORWARD"), False),
@@ -186,14 +192,20 @@ def goes_last(table: str, chain: str, entered: str) -> bool:
 
 
 def recognised(program: Program, patterns: Sequence[str] = ()) -> list[str]:
-    """The presets that match user chains of *program* which *patterns* do not match."""
+    """The presets that match user chains of *program* which *patterns* do not match.
+
+    A chain of a pattern that several presets have tells of the first of them alone.
+    """
     names = {chain.name for table in program for chain in table.chains if chain.policy is None}
     unmatched = [name for name in names if not is_foreign(name, patterns)]
-    telling = {
-        preset: [pattern for pattern in own if pattern not in (*_BY_ZONE, *_GROUPS)]
-        for preset, own in PRESETS.items()
-    }
-    return [preset for preset, own in telling.items() if any(is_foreign(name, own) for name in unmatched)]
+    seen = {*_BY_ZONE, *_GROUPS}
+    found = []
+    for preset, own in PRESETS.items():
+        telling = [pattern for pattern in own if pattern not in seen]
+        seen.update(own)
+        if any(is_foreign(name, telling) for name in unmatched):
+            found.append(preset)
+    return found
 
 
 def unknown_rule(table: str, chain: str) -> Rule:

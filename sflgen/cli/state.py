@@ -53,7 +53,7 @@ if TYPE_CHECKING:
         metavar="PATTERN",
         multiple=True,
         help="Never change or compare chains of this name, which other programs manage (DOCKER*, f2b-*), or "
-        "those of docker, fail2ban, kube, calico, cilium, flannel, podman, libvirt, proxmox, ufw, "
+        "those of docker, fail2ban, kube, calico, cilium, flannel, cni, podman, libvirt, proxmox, ufw, "
         "firewalld, crowdsec, miniupnpd, sshguard, tailscale, psad, fwknop; may be repeated.",
     ),
 )

@@ -180,6 +180,7 @@ def test_lint_says_nothing_of_chains_that_are_left() -> None:
         ("KUBE-SVC-ERIFXISQEP7F7OF4", "kube"), ("cali-FORWARD", "calico"), ("LIBVIRT_INP", "libvirt"),
         ("LIBVIRT_FWI", "libvirt"), ("libvirt-in-post", "libvirt"), ("libvirt-host-in", "libvirt"),
         ("FI-vnet0", "libvirt"), ("HJ-vnet12", "libvirt"),
+        ("CNI-FORWARD", "cni"), ("CNI-DN-1abb70b64f54bf384ceeb", "cni"), ("CNI-HOSTPORT-MASQ", "cni"),
         ("NETAVARK_FORWARD", "podman"), ("NETAVARK_ISOLATION_3", "podman"), ("NETAVARK-HOSTPORT-DNAT", "podman"),
         ("NETAVARK-DN-1D8721804F16F", "podman"), ("NETAVARK-1D8721804F16F", "podman"),
         ("ufw-user-input", "ufw"), ("INPUT_ZONES", "firewalld"), ("CROWDSEC_CHAIN", "crowdsec"),
@@ -196,6 +197,14 @@ def test_presets_know_the_chains_of_their_programs(name: str, preset: str) -> No
     assert recognised(program, patterns_of([preset])) == []
     for chain in ("INPUT", "web", "docker_web", "LOGDROP", "FI-web", "libvirt-web"):
         assert not is_foreign(chain, patterns_of(PRESETS))
+
+
+def test_podman_has_the_chains_of_cni_too_which_tell_of_cni_alone() -> None:
+    assert is_foreign("CNI-HOSTPORT-DNAT", patterns_of(["podman"]))
+    both = ":CNI-FORWARD - [0:0]\n:NETAVARK_FORWARD - [0:0]\n"
+    program = hitables.read(f"*filter\n:INPUT ACCEPT [0:0]\n{both}COMMIT\n")
+    assert recognised(program) == ["cni", "podman"] and not recognised(program, patterns_of(["podman"]))
+    assert recognised(program, patterns_of(["cni"])) == ["podman"]
 
 
 @pytest.mark.parametrize("name", ["tap100i0-IN", "veth101i1-OUT", "fwbr100v3-FW", "GROUP-web-servers-IN"])

@@ -46,8 +46,8 @@ options:
     description:
       - Patterns of chains of other programs, or the name of a program.
       - >-
-        These are docker, fail2ban, kube, calico, cilium, flannel, podman, libvirt, proxmox, ufw, firewalld,
-        crowdsec, miniupnpd, sshguard, tailscale, psad and fwknop.
+        These are docker, fail2ban, kube, calico, cilium, flannel, cni, podman, libvirt, proxmox, ufw,
+        firewalld, crowdsec, miniupnpd, sshguard, tailscale, psad and fwknop.
     type: list
     elements: str
     default: []
