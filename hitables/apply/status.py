@@ -179,11 +179,7 @@ def _compare(
     tell: Callable[[str], None],
 ) -> Compared:
     compared = Compared(family, record.number, half.file, leaves=bool(record.leave))
-    compared.differing = [
-        *differences(found.tables, half, record.leave),
-        *moved_jumps(found.tables, half, record.leave),
-        *cut_off_jumps(found.tables, half, record.leave),
-    ]
+    compared.differing = _differing(record, half, found)
     if not compared.differing:
         return compared
     compared.programs = _programs_at_work(found, half, record.leave)
@@ -207,6 +203,15 @@ def _compare(
     except HitablesError as error:
         compared.trouble = str(error)
     return compared
+
+
+def _differing(record: Record, half: Half, found: Found) -> list[str]:
+    """Where the kernel differs from *half*, one of *record*."""
+    return [
+        *differences(found.tables, half, record.leave),
+        *moved_jumps(found.tables, half, record.leave),
+        *cut_off_jumps(found.tables, half, record.leave),
+    ]
 
 
 def _programs_at_work(found: Found, half: Half, leave: Sequence[str]) -> list[str]:
@@ -265,6 +270,31 @@ def repair(store: StateDirectory, family: Family | None = None) -> tuple[int, li
     alone = f" --family {int(family)}" if family is not None else ""
     store.log(f"{state.confirmed}: loaded again by status --repair{alone}")
     return state.confirmed, notes
+
+
+def still_differing(seen: Seen) -> list[str]:
+    """What to say of a kernel that was *seen* behind `repair`, if it differs from the rule set all the same.
+
+    The rule set has no place for a jump that its program appends behind a tree; another apply makes one.
+    """
+    lines: list[str] = []
+    commands: list[str] = []
+    for part in seen.force.parts:
+        differing = {
+            family: _differing(part, half, seen.found[family]) for family, half in part.halves.items()
+        }
+        lines += (f"  IPv{int(family)}: {each}" for family in differing for each in shown(differing[family]))
+        if any(differing.values()):
+            files = shlex.join(half.file if half.source else "FILE" for half in part.halves.values())
+            leave = "".join(f" --leave {shlex.quote(each)}" for each in part.leave)
+            commands.append(f"hitables apply {files}{leave}")
+    if not lines:
+        return []
+    return [
+        f"rules still differ from rule set {seen.force.record.number} when it is loaded again:",
+        *lines,
+        *(f"another apply loads rules that have a place for them: {each}" for each in commands),
+    ]
 
 
 def shown(differing: Sequence[str]) -> list[str]:

@@ -477,22 +477,27 @@ def status(
         result = check.compare(seen, timeout, progress)
     if not data:
         _show_status(result)
-    repaired = 0
+    repaired, still = 0, list[str]()
     if repair and any(each.differing for each in result.compared):
         with StateDirectory.open(folder) as store:
             repaired, notes = check.repair(store, family_of(family))
-        for note in notes:
-            _tell(note)
+            for note in notes:
+                _tell(note)
+            if not data:
+                which = f"IPv{family} of rule set" if family else "rule set"
+                click.echo(f"{which} {repaired} is loaded again")
+            still = check.still_differing(check.look(store, family=family_of(family)))
     if data:
         from ..report.firewall import status_report
         from ..report.formats import FORMATS
 
-        report = status_report(result, seen.state, seen.force, repaired, time.monotonic() - began)
+        report = status_report(result, seen.state, seen.force, repaired, still, time.monotonic() - began)
         click.echo(FORMATS["json"]([report]), nl=False)
+    elif still:
+        click.echo("\n".join(still))
+    if still:
+        raise Differ
     if repaired:
-        if not data:
-            which = f"IPv{family} of rule set" if family else "rule set"
-            click.echo(f"{which} {repaired} is loaded again")
         return
     if result.level is check.Level.DRIFT:
         raise Differ

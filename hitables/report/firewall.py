@@ -112,8 +112,13 @@ def apply_report(
     return Report("apply", files, status, tuple(found), (), seconds, facts, "")
 
 
-def status_report(result: Status, state: ApplyState, force: InForce, repaired: int, seconds: float) -> Report:
-    """The report of *result*, for the rule sets of *force*; *repaired*: the one loaded again, or 0."""
+def status_report(
+    result: Status, state: ApplyState, force: InForce, repaired: int, still: Sequence[str], seconds: float
+) -> Report:
+    """The report of *result*, for the rule sets of *force*; *repaired*: the one loaded again, or 0.
+
+    *still*: what to say of differences that remain when it is loaded.
+    """
     facts = {
         "rule_set": result.number,
         "confirmed": state.confirmed,
@@ -122,11 +127,11 @@ def status_report(result: Status, state: ApplyState, force: InForce, repaired: i
         "leave": list(force.leave()),
         "families": [_family(compared) for compared in result.compared],
         "repaired": repaired,
-        "notes": list(result.notes),
+        "notes": [*result.notes, *still],
     }
     found = [each for compared in result.compared for each in _findings(compared)]
     files = tuple(compared.file for compared in result.compared)
-    status = 0 if repaired else int(result.level)
+    status = 1 if still else 0 if repaired else int(result.level)
     return Report("status", files, status, tuple(found), (), seconds, facts, "")
 
 

@@ -83,7 +83,7 @@ def of_apply() -> dict[str, str]:
     write = FORMATS["json"]
     return {
         "apply": write([apply_report("would change", [difference], state, ["a message"], 0.1)]),
-        "status": write([status_report(status, state, InForce(record, (record,)), 0, 0.1)]),
+        "status": write([status_report(status, state, InForce(record, (record,)), 0, (), 0.1)]),
         "history": dump(history_document(state, [record])),
     }
 

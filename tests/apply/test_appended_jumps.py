@@ -5,6 +5,7 @@ A packet that no rule decides must reach them, wherever the trees of the chain h
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 
@@ -83,6 +84,11 @@ def test_a_jump_that_an_unknown_program_appends_is_told_and_applied_rules_let_pa
     firewall.iptables("-A", "OUTPUT", "-j", "mine-a")
     shown = firewall.hitables("status", status=1).stdout
     assert "chain OUTPUT: '-j mine-a' stands behind a tree now" in shown
+    repaired = firewall.hitables("status", "--repair", status=1).stdout.partition("is loaded again\n")[2]
+    assert repaired.startswith("rules still differ from rule set 2 when it is loaded again:\n  IPv4: table")
+    assert f": hitables apply {firewall.folder}/office.rules --leave 'mine-*'\n" in repaired
+    data = json.loads(firewall.hitables("status", "--repair", "--format", "json", status=1).stdout)
+    assert data["repaired"] == 2 and "rules still differ from rule set 2" in "".join(data["notes"])
     firewall.apply(firewall.file(text), "--leave", "mine-*")
     assert len(firewall.iptables("-S", "OUTPUT").splitlines()) == 3
     firewall.hitables("status")
@@ -147,12 +153,13 @@ def test_a_tree_that_keeps_packets_from_appended_jumps_is_refused(monkeypatch: p
     [
         ("FLANNEL-*", "filter", "FORWARD", "-j FLANNEL-FWD"),
         ("NETAVARK-HOSTPORT-MASQ", "nat", "POSTROUTING", "-j NETAVARK-HOSTPORT-MASQ"),
+        ("cni", "nat", "POSTROUTING", "-s 10.88.0.2/32 -j CNI-1abb70b64f54bf384ceebd70"),
     ],
 )
 def test_programs_may_append_their_jumps_anew(
     firewall: Firewall, leave: str, table: str, chain: str, jump: str
 ) -> None:
-    """flanneld and netavark delete the jump and append it, also where it was in front."""
+    """flanneld and netavark delete the jump and append it, also where it was in front; CNI for a container."""
     rules = NAT[NAT.index("-A") :].replace("OUTPUT", chain).replace("REDIRECT --to-ports 8443", "ACCEPT")
     program = jump.split()[-1]
     firewall.iptables("-t", table, "-N", program)
@@ -181,3 +188,14 @@ def test_trees_of_a_chain_to_which_ufw_or_proxmox_may_append_are_called(
     output = hitables.compile(text, leave=program)
     assert bool(re.search("^-A INPUT .* -g ht", output.text, flags=re.MULTILINE)) == bool(jump)
     assert " -g ht" in output.text
+
+
+@pytest.mark.parametrize("leave", ["cni", "podman", "CNI-*", "CNI-HOSTPORT-DNAT"])
+def test_trees_leave_room_for_the_jump_of_ports_that_cni_publishes(leave: str) -> None:
+    """portmap appends its jump for the first container, and not again."""
+    declared, jump = ":CNI-HOSTPORT-DNAT - [0:0]\n", f"{JUMP.replace('DOCKER', 'CNI-HOSTPORT-DNAT')}\n"
+    for text, room in ((NAT, True), (NAT.replace("COMMIT", f"{declared}-I OUTPUT {jump}COMMIT"), False)):
+        output = hitables.compile(text, leave=leave)
+        chain = re.findall("^-A OUTPUT .*", output.text, flags=re.MULTILINE)
+        assert output.proved and len(chain) < 30
+        assert any(" -g " in rule for rule in chain) is (not room and leave != "podman")
