@@ -93,7 +93,7 @@ def trace(
     for word in unasked(spelled.answers, [table], logged=placed.line.numbers if placed else ()):
         click.echo(f"hitables: no match of table {spelled.table} asks for {word}", err=True)
     for word in impossible(spelled):
-        click.echo(f"hitables: packets of {spelled.chain} have no {word}=", err=True)
+        click.echo(f"hitables: packets of {spelled.chain} have no {word}", err=True)
     if why := impossible_state(spelled):
         click.echo(f"hitables: {why}", err=True)
     if placed is None and (why := assumed_state(spelled)):

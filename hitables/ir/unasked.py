@@ -1,7 +1,7 @@
 """What the words of a packet leave open, or say for nothing.
 
-Words that say nothing: answers that no rule asks for, such as those with a misspelt name, and interfaces and
-states that no packet of the chain has.  Words left out that every packet has: an interface, an address of
+Words that say nothing: answers that no rule asks for, such as those with a misspelt name, and interfaces,
+fragments and states that no packet of the chain has.  Words left out that every packet has: an interface, an address of
 the sender's card.
 """
 
@@ -15,18 +15,22 @@ from .connection_states import LOOPBACK, why_no_state, why_not_first, why_not_of
 from .fields import INTERFACES, STATES, Field
 from .hooks import hook_box
 from .packet_reader import Spelled
+from .packet_text import FRAGMENTS
 from .program import Table
 from .rule import Role
 from .semantics import Walk
 
 
 def impossible(spelled: Spelled) -> list[str]:
-    """The interfaces of a packet, as words, that none has which enters its chain."""
+    """What no packet has that enters the chain of this one, as words: interfaces, and kinds of fragments."""
+    values = spelled.packet.values
     box = hook_box(spelled.chain, spelled.packet.family)
-    named = zip(("in", "out"), INTERFACES, strict=False)
-    return [
-        word for word, field in named if spelled.packet.values.get(field) and field in box and 0 in box[field]
-    ]
+    named = zip(("in=", "out="), INTERFACES, strict=False)
+    words = [word for word, field in named if values.get(field) and field in box and 0 in box[field]]
+    if Field.FRAG in box and values[Field.FRAG] not in box[Field.FRAG]:
+        name = next(name for name, kind in FRAGMENTS.items() if kind == values[Field.FRAG])
+        words.append(f"frag={name}: the kernel puts fragments together before")
+    return words
 
 
 def impossible_state(spelled: Spelled) -> str:

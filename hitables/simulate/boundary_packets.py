@@ -32,6 +32,7 @@ from hitables.ir.fields import (
     Fragment,
 )
 from hitables.ir.headers import FIELD_BYTES, TCP_OFFSET_BYTES
+from hitables.ir.intervals import Values
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program
 from hitables.ir.semantics import FIELDS_WRITTEN
@@ -198,6 +199,9 @@ class PacketMaker:
         # Packets for a rule on ports are mostly whole.
         whole = rng.random(count) < np.where(detail | plain, 0.85 + 0.13 * plain, 0.7)
         frag[free[Field.FRAG] & whole] = Fragment.WHOLE
+        for kind in Fragment:
+            if kind not in hook_box(self.chain, self.family).get(Field.FRAG, _FRAGMENTS):
+                frag[frag == kind] = Fragment.WHOLE
         later = frag == Fragment.LATER
         short = rng.random(count) < (0.01 if plain else 0.08)
         size = np.where(short, rng.choice(SHORT_HEADERS, count), rng.choice(LONG_HEADERS, count))
@@ -255,6 +259,7 @@ class PacketMaker:
             high[nameless], low[nameless] = INTERFACES[0] >> 64, INTERFACES[0] & MASK
 
 
+_FRAGMENTS = Values.only(*Fragment)
 _PORTED = np.array(sorted(PORT_PROTOCOLS), np.uint64)
 _ALWAYS = sum(1 << field for field in (Field.SRC, Field.DST, Field.FRAG, Field.STATE, *fields.INTERFACES))
 

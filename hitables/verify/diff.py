@@ -286,7 +286,8 @@ def _values(comparison: Comparison, box: Box, hook: Mapping[Field, Values], kind
         values, may_lack = coordinates[field].values(box[field])
         full = hook.get(field, Values(((0, top(field, family)),)))
         if field is Field.FRAG:
-            full = Values(((2, 2),)) if kind == FRAGMENTS else Values(((0, 1),))
+            of_kind = Values(((2, 2),)) if kind == FRAGMENTS else Values(((0, 1),))
+            full = of_kind.intersect(hook.get(field, of_kind))
         # A packet may lack a mac, no other field.
         restricts = values != full or (field is Field.MAC and not may_lack)
         if restricts and not (kind == BROKEN and field in (Field.FRAG, Field.PROTO) and not values):

@@ -216,6 +216,10 @@ class TableProver:
         """The packets of a class to compare, as far as values of fields tell."""
         region = dict(hook_box(chain, self.family))
         of_class = packets.sets()
+        # The prover takes a set of the region in place of that of the class.
+        region |= {
+            field: values.intersect(region[field]) for field, values in of_class.items() if field in region
+        }
         for field, values in self.within.items():
             # Packets without a hardware address are of the classes that have the field.
             if field in packets.present and field is not Field.MAC:

@@ -74,7 +74,10 @@ class MatchBox:
         box = dict(hook_box(root, self.family))
         if packets.protocols is not None:
             box[Field.PROTO] = packets.protocols
-        box[Field.FRAG] = Values(((2, 2),)) if packets.later else Values(((0, 1),))
+        fragments = Values(((2, 2),)) if packets.later else Values(((0, 1),))
+        box[Field.FRAG] = fragments.intersect(box.get(Field.FRAG, fragments))
+        if not box[Field.FRAG]:
+            return None
         for field, values in self.entry.items():
             if field in packets.present:
                 box[field] = values.intersect(box[field]) if field in box else values

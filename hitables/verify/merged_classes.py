@@ -139,6 +139,9 @@ class MergedClasses:
         known = dict(self.why)
         by_lists = self._has_lists(chain)
         for group in self._class_groups() if by_lists or self._may_compare_regions(chain) else ():
+            if not self._come_to(group, chain):
+                equal += group.members
+                continue
             status = ProveStatus.TOO_DEEP
             noted = dict(self.why)
             for leave_out in self._leaves_out if by_lists else ():
@@ -183,6 +186,7 @@ class MergedClasses:
             self._prove_by_lists(group, chain, leave_out) == ProveStatus.EQUAL
             for chain in self.chains
             for group in groups
+            if self._come_to(group, chain)
         ) and self._partners_agree(leave_out)
 
     def _partners_agree(self, leave_out: bool) -> bool:
@@ -283,9 +287,21 @@ class MergedClasses:
         status = prover.enter(words, encoding.set_words(group.sets))
         if status != ProveStatus.EQUAL:
             return status
-        hook = self.encoding.set_words(hook_box(chain, self.encoding.family))
+        region = self.encoding.set_words(self._region(group, chain))
         ends = self.encoding.ends(chain)
-        return prover.run(PairRun(chains, ends, hook, *self.deadline.left()))
+        return prover.run(PairRun(chains, ends, region, *self.deadline.left()))
+
+    def _region(self, group: ClassGroup, chain: str) -> dict[Field, Values]:
+        """What the packets of the group have at the hook of *chain*."""
+        # The prover takes a set of the region in place of that of the group.
+        return {
+            field: values.intersect(group.sets.get(field, values))
+            for field, values in hook_box(chain, self.encoding.family).items()
+        }
+
+    def _come_to(self, group: ClassGroup, chain: str) -> bool:
+        """Whether some packets of the group can come to *chain*."""
+        return all(self._region(group, chain).values())
 
     def _prove_by_lists(self, group: ClassGroup, chain: str, leave_out: bool) -> ProveStatus:
         """EQUAL when the lists of groups prove it, or those of most protocols; TOO_DEEP: they prove nothing.

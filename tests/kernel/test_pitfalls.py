@@ -25,6 +25,7 @@ from hitables.kernel import load, make_ip_sets, save
 from hitables.kernel.craft import craft
 from hitables.kernel.experiment import Trial, furnish, prepare, send_trials
 from hitables.kernel.load_save import read_by_iptc
+from hitables.kernel.namespace import run, set_sysctl
 from hitables.kernel.replay import ReplayResult, replay
 from hitables.kernel.testbed import target_of
 from hitables.verify import bdd, exact
@@ -34,6 +35,7 @@ from hitables.verify.question import Difference, Question
 pytestmark = pytest.mark.needs_kernel
 
 INTERFACES = ("eth0", "eth1")
+IP_NODEFRAG = 22
 EVERYWHERE = list(itertools.product(Family, Backend))
 
 
@@ -284,16 +286,19 @@ def test_9_the_counters_of_copies_add_up_to_those_of_the_rule(backend: Backend) 
 # 10. With conntrack loaded, fragments are put together before filter.
 
 
-def send_in_two(source: int, target: int, via: str) -> None:
-    """Send one udp packet in two fragments of one id."""
+def in_two(number: int, source: int, target: int) -> list[bytes]:
+    """One udp packet in two fragments of one id."""
     pieces = (
         packet(Family.IPV4, UDP, "OUTPUT", fragment=Fragment.FIRST, l4_bytes=185 * 8),
         packet(Family.IPV4, UDP, "OUTPUT", fragment=Fragment.LATER, l4_bytes=24),
     )
+    return [craft(piece, number, source, target) for piece in pieces]
+
+
+def send_in_two(source: int, target: int, via: str) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) as sender:
-        for piece in pieces:
-            data = craft(piece, 7, source, target)
-            sender.sendto(data, (socket.inet_ntoa(struct.pack(">I", target)), 0))
+        for piece in in_two(7, source, target):
+            sender.sendto(piece, (socket.inet_ntoa(struct.pack(">I", target)), 0))
 
 
 @pytest.mark.parametrize("followed", [False, True])
@@ -308,6 +313,66 @@ def test_10_a_conntrack_rule_anywhere_puts_fragments_together(backend: Backend, 
         namespace.call(send_in_two, 0xC6120001, target, "eth1")
         later, other = counts(Family.IPV4, backend, namespace)[:2]
     assert (later, other) == ((0, 1) if followed else (1, 1))
+
+
+def arrive_in_two(targets: tuple[str, ...]) -> None:
+    """For each target two fragments that come in by v0, whose host is 10.1.0.1, and two that stay on the host."""
+    for setting in ("ipv4.conf.all.rp_filter", "ipv4.conf.default.rp_filter"):
+        set_sysctl(setting, "0")
+    set_sysctl("ipv4.ip_forward", "1")
+    run(["ip", "link", "add", "v0", "address", "02:00:00:00:00:01", "type", "veth", "peer", "name", "w0"])
+    for name in ("lo", "w0", "v0"):
+        run(["ip", "link", "set", name, "up"])
+    run(["ip", "address", "add", "10.1.0.1/24", "dev", "v0"])
+    run(["ip", "route", "add", "default", "dev", "v0"])
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as wire:
+        wire.bind(("w0", 0))
+        for number, target in enumerate(targets, 1):
+            for piece in in_two(number, 0x0A010002, int.from_bytes(socket.inet_aton(target), "big")):
+                wire.send(bytes.fromhex("0200000000010200000000020800") + piece)
+    with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) as sender:
+        sender.setsockopt(socket.IPPROTO_IP, IP_NODEFRAG, 1)
+        for piece in in_two(9, 0x0A010001, 0x0A010001):
+            sender.sendto(piece, ("10.1.0.1", 0))
+
+
+@pytest.mark.parametrize("followed", [False, True])
+@pytest.mark.parametrize("backend", Backend)
+def test_10_no_fragment_comes_to_input_of_ipv4_whether_connections_are_followed_or_not(
+    backend: Backend, followed: bool
+) -> None:
+    places = [("mangle", "PREROUTING"), ("mangle", "FORWARD"), ("mangle", "INPUT"), ("filter", "INPUT"),
+              ("security", "INPUT")]  # fmt: skip
+    state = "*filter\n:unreached - [0:0]\n-A unreached -m conntrack --ctstate NEW\nCOMMIT\n"
+    rules = "".join(
+        f"*{table}\n"
+        + "".join(f"-A {chain} -f\n-A {chain} ! -f -p udp\n" for name, chain in places if name == table)
+        + "COMMIT\n"
+        for table in ("mangle", "filter", "security")
+    )
+    with Namespace() as namespace:
+        load(rules.replace("*filter\n", state.removesuffix("COMMIT\n")) if followed else rules,
+             Family.IPV4, backend, namespace)  # fmt: skip
+        namespace.call(arrive_in_two, ("10.1.0.1", "192.0.2.1"))
+        counted: dict[tuple[str, str], tuple[int, int]] = {}
+        while counted.get(("filter", "INPUT"), (0, 0))[1] < 2 or not any(counted["mangle", "FORWARD"]):
+            counted = later_and_other(save(Family.IPV4, backend, namespace, counters=True))
+    assert all(counted[place] == (0, 2) for place in places[2:])
+    # With IP_NODEFRAG a packet leaves in fragments, and is put together as it comes in at lo.
+    assert counted["mangle", "PREROUTING"] == ((0, 3) if followed else (3, 3))
+    assert counted["mangle", "FORWARD"] == ((0, 1) if followed else (1, 1))
+
+
+def later_and_other(saved: str) -> dict[tuple[str, str], tuple[int, int]]:
+    """By table and chain: the counts of its first two rules."""
+    counted = {}
+    for table, body in re.findall(r"^\*(\w+)$(.*?)^COMMIT$", saved, re.MULTILINE | re.DOTALL):
+        for chain in ("PREROUTING", "FORWARD", "INPUT"):
+            found = re.findall(rf"^\[(\d+):\d+\] -A {chain} ", body, re.MULTILINE)
+            if found:
+                later, other = map(int, found)
+                counted[table, chain] = later, other
+    return counted
 
 
 # 11. Odd rules are kept as they are.

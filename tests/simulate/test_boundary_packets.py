@@ -48,6 +48,8 @@ def test_every_packet_is_possible_at_its_hook(seed: int) -> None:
                     if chain.name != "POSTROUTING":  # there forwarded packets have both
                         assert (values[Field.IIF] == 0) == (chain.name in NO_IIF)
                     assert (values[Field.OIF] == 0) == (chain.name in NO_OIF)
+                    if chain.name == "INPUT" and program.family is Family.IPV4:
+                        assert values[Field.FRAG] == Fragment.WHOLE
                 assert values[Field.IIF] or values[Field.OIF]
                 assert values[Field.IIF] or Field.MAC not in values
                 assert all(value <= top(field, program.family) for field, value in values.items())

@@ -156,7 +156,9 @@ def headers(
         sides[Field.IIF] = sorted({0, *points[Field.IIF]})
     tested = {test.field for match in matches for test in match.tests}
     sized = bool(tested & PORTED) or any(match.needs for match in matches)
-    sides[Field.FRAG] = [*Fragment] if sized or Field.FRAG in tested else [Fragment.WHOLE]
+    reassembled = chain == "INPUT" and family is Family.IPV4
+    fragmented = not reassembled and (sized or Field.FRAG in tested)
+    sides[Field.FRAG] = [*Fragment] if fragmented else [Fragment.WHOLE]
     sizes = [0, 2, 4, 8, 12, 13, 14, 16, 20] if sized else [64]
     flags = [
         [False, True] if any(match.option for match in matches) else [False],

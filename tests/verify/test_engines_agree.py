@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache, partial
 
 import pytest
@@ -21,7 +21,9 @@ from hitables.compiler.compile import compile_rules
 from hitables.compiler.options import Options
 from hitables.errors import HitablesError
 from hitables.ir import semantics
+from hitables.ir.fields import Family
 from hitables.ir.headers import inconsistency, is_malformed
+from hitables.ir.packet import Backend
 from hitables.ir.packet_reader import read_packet
 from hitables.ir.program import Program
 from hitables.simulate import sampling
@@ -135,6 +137,57 @@ def test_a_proof_agrees_with_trying_every_packet(question: Question) -> None:
                 assert isinstance(answer, Difference) == (every is not None), (name, seed, every, answer)
         counts[every is not None] += 1
     assert min(counts[True], counts[False]) >= 6, counts
+
+
+FRAGMENT_PAIRS = {
+    "multiport": ("-p tcp --dport 80 -j LOG", "-p tcp -m multiport --dports 80 -j LOG"),
+    "-f": ("-f -j LOG", "-f -j LOG --log-prefix other"),
+}
+
+
+def in_chain(rule: str, table: str, chain: str, family: Family, entered_by: tuple[str, ...] = ()) -> Program:
+    """A rule in a built-in chain, or in a user chain that these enter."""
+    user = f":{chain} - [0:0]\n" + "".join(f"-A {each} -j {chain}\n" for each in entered_by)
+    text = f"*{table}\n{user if entered_by else ''}-A {chain} {rule}\nCOMMIT\n"
+    return read(text, family=family)
+
+
+def differ_in_nft(engine: str, programs: Iterable[Program]) -> str:
+    """The chain where a packet enters that shows a difference; "": there is none."""
+    before, after = programs
+    answer = ENGINES[engine](before, after, Question((Backend.NFT,)))
+    if isinstance(answer, Equal):
+        return ""
+    assert isinstance(answer, Difference) and answer.packet is not None and answer.packet.is_later_fragment
+    assert is_confirmed(answer, before, after, WHOLE)
+    return answer.chain
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("table", ["mangle", "nat", "filter", "security"])
+@pytest.mark.parametrize("pair", FRAGMENT_PAIRS)
+def test_no_engine_lets_fragments_come_to_input_of_ipv4(pair: str, table: str, engine: str) -> None:
+    one, other = FRAGMENT_PAIRS[pair]
+    at_input = (in_chain(rule, table, "INPUT", Family.IPV4) for rule in (one, other))
+    assert differ_in_nft(engine, at_input) == ""
+    at_output = (in_chain(rule, table, "OUTPUT", Family.IPV4) for rule in (one, other))
+    assert differ_in_nft(engine, at_output) == "OUTPUT"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_fragments_come_to_input_of_ipv6(engine: str) -> None:
+    at_input = (in_chain(rule, "filter", "INPUT", Family.IPV6) for rule in FRAGMENT_PAIRS["multiport"])
+    assert differ_in_nft(engine, at_input) == "INPUT"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("pair", FRAGMENT_PAIRS)
+@pytest.mark.parametrize(("callers", "chain"), [(("INPUT",), ""), (("INPUT", "FORWARD"), "FORWARD")])
+def test_fragments_come_to_a_user_chain_from_where_they_come(
+    callers: tuple[str, ...], chain: str, pair: str, engine: str
+) -> None:
+    entered = (in_chain(rule, "filter", "u", Family.IPV4, callers) for rule in FRAGMENT_PAIRS[pair])
+    assert differ_in_nft(engine, entered) == chain
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -45,6 +45,31 @@ def test_a_rule_behind_one_that_covers_it_never_matches() -> None:
     assert summary(rules) == [(NEVER, 6, (5,))]
 
 
+@pytest.mark.parametrize("backends", [(Backend.LEGACY,), (Backend.NFT,), tuple(Backend)])
+@pytest.mark.parametrize(
+    ("chain", "listed"), [("INPUT", {Backend.LEGACY, Backend.NFT}), ("FORWARD", {Backend.LEGACY})]
+)
+def test_a_rule_for_a_port_behind_multiport_never_matches_where_no_fragment_comes(
+    chain: str, listed: set[Backend], backends: tuple[Backend, ...]
+) -> None:
+    """In nft a later fragment may have what looks like the port, and multiport matches none."""
+    rules = (
+        f"-A {chain} -p tcp -m multiport --dports 22,80,443 -j ACCEPT\n-A {chain} -p tcp --dport 80 -j DROP\n"
+    )
+    found = [(flaw.kind, flaw.line, flaw.covering) for flaw in flaws(rules, question=Question(backends))]
+    assert found == ([(NEVER, 6, (5,))] if listed.issuperset(backends) else [])
+
+
+def test_a_rule_for_fragments_never_matches_in_input_nor_in_a_chain_that_only_input_enters() -> None:
+    chains = ":u - [0:0]\n:v - [0:0]\n"
+    rules = (
+        "-A INPUT -f -j DROP\n-A INPUT -j u\n-A INPUT -j v\n-A FORWARD -j v\n"
+        "-A u -f -j ACCEPT\n-A v -p udp -f -j DROP\n-A v -i eth0 -f -j LOG\n"
+    )
+    found = [(flaw.line, flaw.why) for flaw in flaws(rules, chains=chains) if flaw.kind == NEVER]
+    assert found == [(7, "its matches exclude each other"), (11, "no packet that reaches u can match it")]
+
+
 def test_a_rule_that_asks_the_same_mark_covers_it_alone() -> None:
     marked = "-m mark --mark 5 -j ACCEPT\n"
     rules = f"-A INPUT -s 11.0.0.0/8 -j DROP\n-A INPUT {marked}-A INPUT -s 10.0.0.0/7 {marked}"
