@@ -101,10 +101,11 @@ class Reasons:
     def _possible(self, at: RuleAt) -> Iterator[tuple[ClassProver, RegionWords]]:
         """The classes that have packets in the rule's box that may reach its chain, and these."""
         box = MatchBox(at.rule.matches, self._written, self._family, self._entry[at.chain.name])
+        roots = self._reach.roots_of(at.chain.name)
         for each in self._altered.provers:
             root = at.chain.name if at.chain.policy is not None else ""
             region = each.inside(box, root)
-            if region is not None:
+            if region is not None and any(each.inside(box, hook) is not None for hook in roots):
                 yield each, region
 
     def _asked(self, at: RuleAt, named: dict[int, Rule]) -> Iterator[tuple[ClassProver, RegionWords]]:

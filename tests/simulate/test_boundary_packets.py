@@ -58,7 +58,8 @@ def test_every_packet_is_possible_at_its_hook(seed: int) -> None:
 @pytest.mark.parametrize("family", Family)
 def test_all_classes_of_packets_occur(family: Family) -> None:
     port = match((Field.PROTO, Values.only(TCP)), (Field.DPORT, Values.of((100, 200))))
-    packets = list(draw_packets(chain_of(Rule((port,), ACCEPT), family=family), "filter", "INPUT", 4000))
+    program = chain_of(Rule((port,), ACCEPT), name="FORWARD", family=family)
+    packets = list(draw_packets(program, "filter", "FORWARD", 4000))
     assert {packet.values[Field.FRAG] for packet in packets} == set(Fragment)
     assert {packet.values[Field.STATE] for packet in packets} == set(range(len(STATES)))
     assert {packet.l4_bytes for packet in packets} >= {0, 2, 5, 10, 30, 64}

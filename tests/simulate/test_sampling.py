@@ -45,10 +45,12 @@ def ports(low: int, high: int) -> Match:
     return Match("tcp", words, Role.SPACE, f"dport {low}:{high}", (test,), native=True, needs=20, strict=True)
 
 
-def program(*rules: Rule, policy: str = "ACCEPT", **chains: tuple[Rule, ...]) -> Program:
+def program(
+    *rules: Rule, policy: str = "ACCEPT", built_in: str = "INPUT", **chains: tuple[Rule, ...]
+) -> Program:
     lined = tuple(rule._replace(line=at + 3) for at, rule in enumerate(rules))
     user = tuple(Chain(name, None, body) for name, body in chains.items())
-    return Program(Family.IPV4, (Table("filter", (Chain("INPUT", policy, lined), *user)),))
+    return Program(Family.IPV4, (Table("filter", (Chain(built_in, policy, lined), *user)),))
 
 
 @settings(max_examples=examples(20))
@@ -215,7 +217,10 @@ def test_every_built_in_chain_and_both_backends_are_compared() -> None:
         difference = compare(*(Program(Family.IPV6, (table,)) for table in tables))
         assert difference is not None and difference.chain == changed
     xt = ports(20, 29)._replace(native=False)
-    difference = compare(program(Rule((IS_TCP, ports(20, 29)), DROPS)), program(Rule((IS_TCP, xt), DROPS)))
+    native, through_xtables = (
+        program(Rule((IS_TCP, match), DROPS), built_in="FORWARD") for match in (ports(20, 29), xt)
+    )
+    difference = compare(native, through_xtables)
     assert difference is not None and difference.backend is Backend.NFT
 
 

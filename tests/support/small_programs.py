@@ -51,10 +51,12 @@ def source(low: int, high: int) -> Match:
     return on_field(Field.SRC, (low, high), native=True)
 
 
-def program(*rules: Rule, policy: str = "ACCEPT", **chains: tuple[Rule, ...]) -> Program:
+def program(
+    *rules: Rule, policy: str = "ACCEPT", built_in: str = "INPUT", **chains: tuple[Rule, ...]
+) -> Program:
     lined = tuple(rule._replace(line=at + 3) for at, rule in enumerate(rules))
     user = tuple(Chain(name, None, body) for name, body in chains.items())
-    return Program(Family.IPV4, (Table("filter", (Chain("INPUT", policy, lined), *user)),))
+    return Program(Family.IPV4, (Table("filter", (Chain(built_in, policy, lined), *user)),))
 
 
 def rule(*parts: Match | Target) -> Rule:
@@ -69,7 +71,7 @@ PROTOCOLS = (TCP, UDP, ICMP)
 
 
 def small_program(rng: random.Random) -> Program:
-    """Rules over three-bit fields, jumps of every kind, effects and one fact."""
+    """Rules of FORWARD, where fragments come, over three-bit fields, jumps of every kind, effects and one fact."""
 
     def interval() -> tuple[int, int]:
         low, high = rng.randrange(8), rng.randrange(8)
@@ -104,18 +106,21 @@ def small_program(rng: random.Random) -> Program:
             drawn.append(Rule(tuple(match() for _ in range(rng.choice((0, 1, 1, 2, 3)))), target))
         return tuple(drawn)
 
-    return program(*rules(["A", "B"]), policy=rng.choice(("ACCEPT", "DROP")), A=rules(["B"]), B=rules([]))
+    first, policy = rules(["A", "B"]), rng.choice(("ACCEPT", "DROP"))
+    return program(*first, policy=policy, built_in="FORWARD", A=rules(["B"]), B=rules([]))
 
 
 @cache
 def every_packet() -> PacketBatch:
-    """All packets that rules over three-bit fields can distinguish, with both truth values of the fact."""
+    """All packets that come to FORWARD and that rules over three-bit fields can distinguish, with both truth
+    values of the fact.
+    """
     packets: list[Packet] = []
     for src, dst, proto_, frag, size in itertools.product(
         BITS, BITS, PROTOCOLS, (Fragment.WHOLE, Fragment.FIRST, Fragment.LATER), (64, 10, 5, 3, 0)
     ):
         base = {
-            Field.SRC: src, Field.DST: dst, Field.PROTO: proto_, Field.FRAG: int(frag), Field.OIF: 0,
+            Field.SRC: src, Field.DST: dst, Field.PROTO: proto_, Field.FRAG: int(frag), Field.OIF: 1 << 120,
             Field.IIF: 1 << 120, Field.STATE: STATES.index("NEW"),
         }  # fmt: skip
         ported = proto_ in (TCP, UDP)

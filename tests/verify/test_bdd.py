@@ -65,11 +65,15 @@ def ports(low: int, high: int, *, native: bool = True) -> Match:
 
 
 def program(
-    *rules: Rule, policy: str = "ACCEPT", family: Family = Family.IPV4, **chains: tuple[Rule, ...]
+    *rules: Rule,
+    policy: str = "ACCEPT",
+    family: Family = Family.IPV4,
+    built_in: str = "INPUT",
+    **chains: tuple[Rule, ...],
 ) -> Program:
     lined = tuple(rule._replace(line=at + 3) for at, rule in enumerate(rules))
     user = tuple(Chain(name, None, body) for name, body in chains.items())
-    return Program(family, (Table("filter", (Chain("INPUT", policy, lined), *user)),))
+    return Program(family, (Table("filter", (Chain(built_in, policy, lined), *user)),))
 
 
 def ask(
@@ -101,7 +105,10 @@ def test_a_difference_has_a_plain_packet_and_both_walks() -> None:
 
 
 def test_later_fragments_are_read_in_two_ways_by_nft_alone() -> None:
-    native, xt = (program(Rule((IS_TCP, ports(20, 29, native=each)), DROPS)) for each in (True, False))
+    native, xt = (
+        program(Rule((IS_TCP, ports(20, 29, native=each)), DROPS), built_in="FORWARD")
+        for each in (True, False)
+    )
     assert isinstance(ask(native, xt, Backend.LEGACY), Equal)
     difference = differ(native, xt)
     assert difference.backend is Backend.NFT

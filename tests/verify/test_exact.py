@@ -78,11 +78,11 @@ def differ_on_some_packet(before: Program, after: Program, question: Question) -
     for backend in question.backends:
         interner = Interner()
         old, new = (
-            Interpreter(each, backend, interner).run("filter", "INPUT", batch) for each in (before, after)
+            Interpreter(each, backend, interner).run("filter", "FORWARD", batch) for each in (before, after)
         )
         apart = (old.verdict != new.verdict) | (old.effects != new.effects)
         if question.malformed == "stricter":
-            limited = Interpreter(before, backend, interner).run("filter", "INPUT", batch, limits=new.count)
+            limited = Interpreter(before, backend, interner).run("filter", "FORWARD", batch, limits=new.count)
             drop = interner.number("DROP")
             apart &= ~(batch.malformed() & (new.verdict == drop) & (limited.effects == new.effects))
         if apart.any():
@@ -328,8 +328,8 @@ def test_either_of_two_ports_is_read_again_behind_a_chain_that_writes_for_other_
 
 
 def test_what_the_backends_read_differently_is_a_difference() -> None:
-    native = program(rule(proto(TCP), dport(5, 5), DROPS))
-    xtables = program(rule(proto(TCP), dport(5, 5)._replace(native=False), DROPS))
+    native = program(rule(proto(TCP), dport(5, 5), DROPS), built_in="FORWARD")
+    xtables = program(rule(proto(TCP), dport(5, 5)._replace(native=False), DROPS), built_in="FORWARD")
     assert differ(native, xtables, backends=(Backend.LEGACY,)) is None
     difference = differ(native, xtables, backends=(Backend.NFT,))
     assert difference is not None and difference.packet is not None and difference.packet.is_later_fragment

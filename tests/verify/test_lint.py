@@ -438,7 +438,8 @@ def check_removable(drawn: Program) -> None:
 
 def reached(program: Program) -> set[str]:
     (table,) = program.tables
-    seen, rest = {"INPUT"}, ["INPUT"]
+    rest = [chain.name for chain in table.chains if chain.policy is not None]
+    seen = set(rest)
     while rest:
         for rule in table[rest.pop()].rules:
             name = enters(rule)

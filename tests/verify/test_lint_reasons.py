@@ -62,10 +62,10 @@ def test_a_rule_does_not_cover_with_a_chain_from_which_packets_come_back() -> No
 def test_the_rules_that_do_the_same_for_fragments_are_named_too() -> None:
     rules = "-A OUTPUT -s 1.1.1.1 -j DROP\n-A OUTPUT -f -j DROP\n-A OUTPUT ! -f -j DROP\n"
     assert summary(rules) == [(NOTHING, 5, (6, 7))]
-    text = "*filter\n:INPUT DROP\n{}:u -\n-A {} -s 1.1.1.1 -j DROP\n-A {} -f -s 1.0.0.0/8 -j DROP\n-A {} -f -j ACCEPT\n"
+    text = "*filter\n:FORWARD DROP\n{}:u -\n-A {} -s 1.1.1.1 -j DROP\n-A {} -f -s 1.0.0.0/8 -j DROP\n-A {} -f -j ACCEPT\n"
     for chain, jump, end in (
-        ("INPUT", "", "the policy"),
-        ("u", "-A INPUT -j u\n", "what follows u"),
+        ("FORWARD", "", "the policy"),
+        ("u", "-A FORWARD -j u\n", "what follows u"),
     ):
         program = hitables.read(f"{text.format('', chain, chain, chain)}{jump}COMMIT\n")
         (finding,) = report(hitables.lint(program, chains=chain), program, 0.0).findings
