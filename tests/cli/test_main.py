@@ -186,11 +186,13 @@ def test_trace_tells_what_surely_holds_and_what_no_packet_has(tmp_path: Path) ->
     done = run("trace", str(rules), "--packet", f"{packet} out=eth1")
     assert done.stdout.endswith("verdict: ACCEPT after 2 rules, by line 4\n")
     assert done.stderr == "hitables: packets of INPUT have no out=\n"
-    done = run("trace", str(rules), "--packet", f"{packet} frag=later")
-    assert done.stdout.endswith("verdict: DROP after 2 rules, by the policy of INPUT\n")
-    assert "packets of INPUT have no frag=later: the kernel puts fragments together before\n" in done.stderr
-    done = run("trace", str(rules), "--packet", f"{packet} frag=later", "--backend", "nft")
-    assert "have no frag=later" in done.stderr
+    for words, kind in (("frag=first", "first"), ("frag=later flags=SYN", "later")):
+        done = run("trace", str(rules), "--packet", f"{packet} {words}")
+        assert done.stdout.endswith(", by line 4\n")
+        told = f"packets of INPUT have no frag={kind}: the kernel puts fragments together before\n"
+        assert told in done.stderr
+        done = run("trace", str(rules), "--packet", f"{packet.replace('INPUT', 'FORWARD')} out=eth1 {words}")
+        assert "frag=" not in done.stderr
     line = "IN=eth0 OUT= SRC=10.0.0.1 DST=10.0.0.2 LEN=60 TTL=64 PROTO=UDP SPT=1 DPT=2 LEN=40"
     done = run("trace", str(rules), "--packet", line)
     assert done.stdout.endswith("verdict: DROP after 2 rules, by the policy of INPUT\n") and not done.stderr
