@@ -1,8 +1,9 @@
-"""Rules that programs of --leave put directly into built-in chains, known by their comments.
+"""Rules that other programs put directly into built-in chains, known by their comments.
 
 calico and kube-router (a part of k3s) accept there what their policies have marked, and earlier versions of
-flannel what is of its network.  --leave keeps chains and the rules that enter them, and no others: a rule set
-that has the table removes these rules, unless it has them itself.
+flannel what is of its network; all rules of LXD and Incus for a network are there.  --leave keeps chains and
+the rules that enter them, and no others: a rule set that has the table removes these rules, unless it has
+them itself.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from ..ir.rule import Rule
 from ..nouns import counted
 from .same_rules import rule_key
 
-# By preset of --leave: patterns for the comments of its rules.
+# By program, a preset of --leave or one that has none: patterns for the comments of its rules.
 COMMENTS = {
     "calico": ("cali:*",),
     "kube": ("KUBE-ROUTER rule *",),
     "flannel": ("flanneld *",),
+    "LXD": ("generated for LXD *",),
+    "Incus": ("generated for Incus *",),
 }
 
 
@@ -38,9 +41,11 @@ class CommentedRule(NamedTuple):
 def removed(kernel: Program, wanted: Program, patterns: Sequence[str]) -> list[CommentedRule]:
     """Such rules in *kernel* that are not there any more when *wanted* is loaded.
 
-    *patterns*: of --leave.  Programs that it does not name are told of by precautions.tell_of_presets.
+    *patterns*: of --leave.  Presets that it does not name are told of by precautions.tell_of_presets.
     """
-    programs = [each for each in COMMENTS if not set(patterns).isdisjoint(PRESETS[each])]
+    programs = [
+        each for each in COMMENTS if each not in PRESETS or not set(patterns).isdisjoint(PRESETS[each])
+    ]
     chains = {(table.name, chain.name): chain.rules for table in wanted for chain in table.chains}
     return [
         each
@@ -84,8 +89,17 @@ def warnings(rules: Sequence[CommentedRule], by: str, file: str) -> Iterator[str
     for program, table in dict.fromkeys((each.program, each.table) for each in rules):
         own = [each for each in rules if (each.program, each.table) == (program, table)]
         chains = dict.fromkeys(each.chain for each in own)
+        if program in PRESETS:
+            advice = (
+                f"--leave {program} keeps its chains and the jumps to them, and no other rules; have these "
+                f"in {file}, in front of what drops all other packets"
+            )
+        else:
+            advice = (
+                f"no --leave keeps them; have rules of your own for its networks in {file}, or restart "
+                f"{program}, which makes its rules again"
+            )
         yield (
             f"warning: {by} removes {counted(len(own), 'rule')} of {program} from table {table} "
-            f"({', '.join(chains)}), as '{own[0].text}': --leave {program} keeps its chains and the jumps to "
-            f"them, and no other rules; have these in {file}, in front of what drops all other packets"
+            f"({', '.join(chains)}), as '{own[0].text}': {advice}"
         )

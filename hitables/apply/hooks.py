@@ -30,6 +30,8 @@ _OWNERS = (
     ("netavark", "podman"),
     ("podman", "podman"),
     ("cni_", "the CNI plugins"),
+    ("lxd", "LXD"),
+    ("incus", "Incus"),
 )
 
 

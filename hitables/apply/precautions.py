@@ -129,7 +129,7 @@ def tell_of_docker(ready: Ready, report: Reporter) -> None:
 
 
 def tell_of_commented(ready: Ready, patterns: Sequence[str], report: Reporter) -> None:
-    """Tell of rules of programs of --leave that are in no chain of theirs, and go (commented_rules.py)."""
+    """Tell of rules of other programs that are in no chain of theirs, and go (commented_rules.py)."""
     file = ready.prepared.file
     rules = commented_rules.removed(ready.found.program, ready.prepared.source, patterns)
     for warning in commented_rules.warnings(rules, file, file):

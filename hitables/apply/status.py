@@ -62,7 +62,7 @@ class Compared:
     programs   presets of --leave whose chains differ: these programs have changed them
     leaves     whether chains are left to others, and not compared
     of_docker  rules of docker in table raw that the rule set lacks
-    commented  rules of programs of --leave in no chain of theirs that the rule set lacks
+    commented  rules of other programs in no chain of theirs that the rule set lacks
     """
 
     family: Family

@@ -1,4 +1,4 @@
-"""A rule set removes rules of calico and kube-router in built-in chains: apply and status say so before."""
+"""A rule set removes rules of other programs in built-in chains (calico, LXD): apply and status say so before."""
 
 from __future__ import annotations
 
@@ -24,6 +24,14 @@ OF_USERS = (
     "-A FORWARD -m mark --mark 0x10000/0x10000 -j ACCEPT",
     '-A FORWARD -m comment --comment "as calico does" -j ACCEPT',
     "-A cali-FORWARD -m comment --comment cali:0 -j DROP",
+)
+
+OF_LXD, OF_INCUS = (
+    tuple(
+        f'-A FORWARD {way} {bridge} -m comment --comment "generated for {program} network {bridge}" -j ACCEPT'
+        for way in ("-i", "-o")
+    )
+    for program, bridge in (("LXD", "lxdbr0"), ("Incus", "incusbr0"))
 )
 
 
@@ -59,12 +67,27 @@ def test_each_program_has_a_warning_with_its_rules_and_their_chains() -> None:
     assert all("have these in office.rules, in front of" in each for each in told)
 
 
+def test_rules_of_lxd_and_incus_are_told_of_whatever_is_left() -> None:
+    kernel = hitables.read(filters(*OF_LXD, *OF_INCUS, *OF_CALICO))
+    for leave in ((), ("docker",)):
+        told = list(
+            warnings(removed(kernel, hitables.read(MINE), patterns_of(leave)), "mine.rules", "mine.rules")
+        )
+        assert [each.partition(", as '")[0] for each in told] == [
+            f"warning: mine.rules removes 2 rules of {program} from table filter (FORWARD)"
+            for program in ("LXD", "Incus")
+        ]
+        assert "for its networks in mine.rules, or restart Incus, which" in told[1]
+    assert not removed(kernel, hitables.read(filters(*OF_INCUS, *OF_LXD)), ()), "the file has them"
+
+
 @pytest.mark.needs_kernel
 def test_apply_and_status_warn_before_they_remove_rules_of_programs_that_are_left(firewall: Firewall) -> None:
-    firewall.load(filters(JUMP, *OF_CALICO))
+    firewall.load(filters(JUMP, *OF_CALICO, *OF_LXD))
     path, warned = firewall.file(MINE), "office.rules removes 2 rules of calico from table filter (FORWARD)"
     assert warned in firewall.apply(path, "--leave", "calico", "--dry-run", status=1).stderr
-    assert warned in firewall.apply(path, "--leave", "calico").stderr
+    told = firewall.apply(path, "--leave", "calico").stderr
+    assert warned in told and "office.rules removes 2 rules of LXD from table filter (FORWARD)" in told
     put_back = OF_CALICO[1].split()
     firewall.iptables(*put_back)
     repaired = firewall.hitables("status", "--repair").stdout
