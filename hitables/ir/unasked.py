@@ -1,8 +1,8 @@
 """What the words of a packet leave open, or say for nothing.
 
 Words that say nothing: answers that no rule asks for, such as those with a misspelt name, and interfaces,
-fragments and states that no packet of the chain has.  Words left out that every packet has: an interface, an address of
-the sender's card.
+fragments and states that no packet of the chain has.  Words left out that every packet has: an interface,
+an address of the sender's card.
 """
 
 from __future__ import annotations
