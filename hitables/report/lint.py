@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..emit.text import rule_text
 from ..ir.program import Program, Table
+from ..ir.unmatched import Unmatched
 from ..rule_lines import lines_of
 from ..verify.lint import EMPTY, NEVER, NOTHING, UNREACHED, Flaw, Kept, Lint
 from .finding import Case, Finding, Level, Report, SourceLine
@@ -28,7 +29,7 @@ def report(lint: Lint, program: Program, seconds: float) -> Report:
         "file": program.name,
         "rules": program.rule_count(),
         "complete": not lint.undecided,
-        "notes": [_kept(kept) for kept in lint.kept],
+        "notes": _notes(lint),
     }
     text = _text(lint, findings, program)
     return Report("lint", (program.name,), status, findings, tuple(cases), seconds, facts, text)
@@ -36,7 +37,7 @@ def report(lint: Lint, program: Program, seconds: float) -> Report:
 
 def _text(lint: Lint, findings: tuple[Finding, ...], program: Program) -> str:
     lines = [line for finding in findings for line in lines_of(finding.text)]
-    lines += [f"{program.name}: note: {_kept(kept)}" for kept in lint.kept]
+    lines += [f"{program.name}: note: {note}" for note in _notes(lint)]
     if lint.undecided:
         lines.append(f"{program.name}: not all rules were checked: {lint.undecided}")
     if not findings and not lint.undecided:
@@ -45,6 +46,14 @@ def _text(lint: Lint, findings: tuple[Finding, ...], program: Program) -> str:
             rules += f" of {program.rule_count():,}"
         lines.append(f"{program.name}: no useless rules (rules checked: {rules})")
     return "\n".join(lines) + "\n"
+
+
+def _notes(lint: Lint) -> list[str]:
+    return [*(_kept(kept) for kept in lint.kept), *(_unmatched(rule) for rule in lint.unmatched)]
+
+
+def _unmatched(rule: Unmatched) -> str:
+    return f"line {rule.line} (table {rule.table}, chain {rule.chain}) matches no packet: {rule.why}"
 
 
 def _kept(kept: Kept) -> str:

@@ -23,6 +23,7 @@ from hitables.ir.foreign import is_hidden
 from hitables.ir.marker import is_marker
 from hitables.ir.program import Chain, Program, Table, check_names, with_undeclared_kept
 from hitables.ir.rule import Kind, Role, Rule
+from hitables.ir.unmatched import Unmatched, unmatched
 
 from .altered import AlteredTable, ClassProver, OutOfBudget, RuleAt
 from .deadline import Deadline
@@ -78,12 +79,14 @@ class Lint:
     """undecided: why some rules were not examined; "" when all were.
 
     examined  how many rules were: not those of foreign chains, nor of chains that no packet reaches
+    unmatched  rules that are no flaws, as the proofs know packets that they match, but the kernel has none
     """
 
     flaws: list[Flaw] = field(default_factory=list)
     undecided: str = ""
     examined: int = 0
     kept: list[Kept] = field(default_factory=list)
+    unmatched: list[Unmatched] = field(default_factory=list)
 
 
 class OneRemains:
@@ -155,6 +158,12 @@ def lint(program: Program, question: Question, *, tell: Tell, one_remains: OneRe
                     flaws[flaws.index(jump)] = replace(jump, why=f"{jump.why}; {DROPS}")
         except OutOfBudget as budget:
             out.undecided = f"{budget} in table {table.name}"
+        listed = {flaw.line for flaw in flaws}
+        out.unmatched += (
+            each
+            for each in unmatched(table, program.family)
+            if each.line not in listed and _in_question(question, each.chain)
+        )
         out.flaws += sorted(flaws, key=lambda flaw: (flaw.line, flaw.kind))
     out.kept = sorted(one_remains.kept, key=lambda each: each.line)
     return out
