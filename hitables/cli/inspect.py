@@ -66,10 +66,11 @@ def trace(
 
     from ..files import check_outputs
     from ..ir.assumed_walk import run_assuming
+    from ..ir.earlier_tables import untracked_by
     from ..ir.log_prefix import place
     from ..ir.packet import Backend
     from ..ir.packet_log import is_log_line, read_log_line
-    from ..ir.packet_reader import read_packet
+    from ..ir.packet_reader import NAMES, read_packet
     from ..ir.program import check_names
     from ..ir.sure_answers import answer_surely
     from ..ir.unasked import assumed_state, impossible, impossible_state, missing_words, unasked
@@ -102,6 +103,11 @@ def trace(
     answer_surely(spelled.answers, program, spelled.packet)
     traced = run_assuming(table, spelled.chain, spelled.packet, Backend(backend))
     walk = traced.walk
+    says_state = "state" in (placed.line.own if placed else frozenset(NAMES) - spelled.left_out)
+    if not says_state and (line := untracked_by(program, spelled, Backend(backend))):
+        click.echo(
+            f"hitables: line {line} (table raw) leaves this packet untracked: add state=UNTRACKED", err=True
+        )
     for word, lines in missing_words(spelled, walk):
         click.echo(f"hitables: {report.missing(word, lines, spelled.chain)}", err=True)
     unknown = report.open_conditions(walk, spelled.answers)

@@ -127,6 +127,7 @@ def reach(
     from ..errors import HitablesError
     from ..files import check_outputs
     from ..ir.choices import backend_choice, backends_of
+    from ..ir.earlier_tables import translated_by
     from ..ir.foreign import hide, patterns_of
     from ..ir.program import check_names
     from ..parse.region_words import leaves_out_discovery, region, without_packets
@@ -159,6 +160,15 @@ def reach(
     asked = chains or tuple(chain.name for chain in program.table(table).chains if chain.policy is not None)
     for word in without_packets(box, asked, program.family):
         raise HitablesError(f"packets of {' and '.join(asked)} have no --{word}: leave it out")
+    if destination and table == "filter" and not {"INPUT", "FORWARD"}.isdisjoint(asked):
+        lines = translated_by(program, box)
+        if lines:
+            named = ", ".join(map(str, lines[:4])) + (" ..." if len(lines) > 4 else "")
+            click.echo(
+                f"hitables: line {named} (table nat) may change the destination of such packets before table "
+                "filter sees them: ask for the new one",
+                err=True,
+            )
     question = Question(
         backends_of(backend_choice(backend)),
         tables=frozenset({table}),

@@ -38,7 +38,7 @@ def unmatched(table: Table, family: Family) -> Iterator[Unmatched]:
     )
     for chain in table.chains:
         for rule in chain.rules:
-            asked = _asked(rule)
+            asked = asked_of(rule)
             why = _why_no_name(asked)
             if not why and table.name != "raw":
                 why = _why_no_state(asked, table.name, family)
@@ -48,7 +48,7 @@ def unmatched(table: Table, family: Family) -> Iterator[Unmatched]:
                 yield Unmatched(table.name, chain.name, rule.line, why)
 
 
-def _asked(rule: Rule) -> dict[Field, Values]:
+def asked_of(rule: Rule) -> dict[Field, Values]:
     """The values that a packet must have for the rule to match, by field that it tests."""
     asked: dict[Field, Values] = {}
     for match in rule.matches:

@@ -225,3 +225,17 @@ def test_a_packet_that_begins_no_connection_is_not_taken_for_a_new_one(
     assert done.stderr == (f"hitables: assumed: state={state}, as {why}\n" if why else "")
     told = run("trace", rules, "--packet", f"{packet} state=NEW").stderr
     assert told.startswith(f"hitables: state=NEW: {why}: it is {state}" if why else "")
+
+
+@pytest.mark.parametrize("rule", ["-j CT --notrack", "-j NOTRACK", "-j CT --zone 5"])
+def test_a_packet_that_table_raw_leaves_untracked_is_told(rule: str, tmp_path: Path) -> None:
+    path = tmp_path / "raw.rules"
+    raw = f"*raw\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -p udp -m udp --dport 53 {rule}\nCOMMIT\n"
+    path.write_text(
+        f"{raw}*filter\n:INPUT DROP [0:0]\n-A INPUT -m conntrack --ctstate NEW -j ACCEPT\nCOMMIT\n"
+    )
+    words = "chain=INPUT in=eth0 src=192.0.2.7 dst=10.0.0.1 proto=udp sport=1 dport={}"
+    note = "line 3 (table raw) leaves this packet untracked: add state=UNTRACKED"
+    assert (note in run("trace", path, "--packet", words.format(53)).stderr) == ("--zone" not in rule)
+    for others in (words.format(54), f"{words.format(53)} state=UNTRACKED", f"{words.format(53)} state=NEW"):
+        assert not run("trace", path, "--packet", others).stderr

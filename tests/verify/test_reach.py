@@ -386,6 +386,20 @@ def test_first_packets_of_table_raw_have_no_connection_yet(tmp_path: Path) -> No
     assert Field.STATE not in region(Family.IPV4, table="raw", state="any")
 
 
+def test_rules_of_nat_that_may_change_the_destination_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.rules"
+    dnat = "-A PREROUTING -i eth0 -p tcp -m tcp --dport 8080 -j DNAT --to-destination 192.168.1.10:80"
+    path.write_text(
+        f"*nat\n:PREROUTING ACCEPT [0:0]\n{dnat}\nCOMMIT\n*filter\n:FORWARD DROP [0:0]\n"
+        "-A FORWARD -p tcp -m tcp --dport 8080 -j ACCEPT\nCOMMIT\n"
+    )
+    command = "reach", path, "--chain", "FORWARD"
+    note = "line 3 (table nat) may change the destination of such packets before table filter sees them"
+    assert note in run(*command, "--to", ":8080").stderr
+    for others in (("--to", ":8080", "--proto", "udp"), ("--to", ":80"), ("--to", ":8080", "--in", "eth1")):
+        assert note not in run(*command, *others, status=0 if "--in" in others else 1).stderr
+
+
 def test_only_requests_of_icmp_are_first_packets(tmp_path: Path) -> None:
     rule = "-A INPUT -p icmp -m icmp --icmp-type {} -m conntrack --ctstate NEW -j ACCEPT\n"
     path = tmp_path / "icmp.rules"
