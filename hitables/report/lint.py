@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..emit.text import rule_text
+from ..ir.idle_limits import IdleLimit
 from ..ir.program import Program, Table
 from ..ir.unmatched import Unmatched
 from ..rule_lines import lines_of
@@ -49,7 +50,17 @@ def _text(lint: Lint, findings: tuple[Finding, ...], program: Program) -> str:
 
 
 def _notes(lint: Lint) -> list[str]:
-    return [*(_kept(kept) for kept in lint.kept), *(_unmatched(rule) for rule in lint.unmatched)]
+    return [
+        *(_kept(kept) for kept in lint.kept),
+        *(_unmatched(rule) for rule in lint.unmatched),
+        *(_idle_limit(rule) for rule in lint.idle_limits),
+    ]
+
+
+def _idle_limit(rule: IdleLimit) -> str:
+    by = f"line {rule.by}" if rule.by else "the policy"
+    place = f"line {rule.line} (table {rule.table}, chain {rule.chain})"
+    return f"{rule.name} of {place} limits nothing: packets beyond it get the same verdict from {by}"
 
 
 def _unmatched(rule: Unmatched) -> str:

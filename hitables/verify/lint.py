@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 
 from hitables.core.prover import Alteration
 from hitables.ir.foreign import is_hidden
+from hitables.ir.idle_limits import IdleLimit, idle_limits
 from hitables.ir.marker import is_marker
 from hitables.ir.program import Chain, Program, Table, check_names, with_undeclared_kept
 from hitables.ir.rule import Kind, Role, Rule
@@ -78,8 +79,9 @@ class Kept:
 class Lint:
     """undecided: why some rules were not examined; "" when all were.
 
-    examined  how many rules were: not those of foreign chains, nor of chains that no packet reaches
-    unmatched  rules that are no flaws, as the proofs know packets that they match, but the kernel has none
+    examined     how many rules were: not those of foreign chains, nor of chains that no packet reaches
+    unmatched    rules that are no flaws, as the proofs know packets that they match, but the kernel has none
+    idle_limits  rules that are no flaws, as they ask a memory, whose limit changes no verdict
     """
 
     flaws: list[Flaw] = field(default_factory=list)
@@ -87,6 +89,7 @@ class Lint:
     examined: int = 0
     kept: list[Kept] = field(default_factory=list)
     unmatched: list[Unmatched] = field(default_factory=list)
+    idle_limits: list[IdleLimit] = field(default_factory=list)
 
 
 class OneRemains:
@@ -159,10 +162,14 @@ def lint(program: Program, question: Question, *, tell: Tell, one_remains: OneRe
         except OutOfBudget as budget:
             out.undecided = f"{budget} in table {table.name}"
         listed = {flaw.line for flaw in flaws}
+        may_note = [chain.name for chain in table.chains if _in_question(question, chain.name)]
         out.unmatched += (
             each
             for each in unmatched(table, program.family)
-            if each.line not in listed and _in_question(question, each.chain)
+            if each.chain in may_note and each.line not in listed
+        )
+        out.idle_limits += (
+            each for each in idle_limits(table) if each.chain in may_note and each.line not in listed
         )
         out.flaws += sorted(flaws, key=lambda flaw: (flaw.line, flaw.kind))
     out.kept = sorted(one_remains.kept, key=lambda each: each.line)
