@@ -74,10 +74,10 @@ def place(line: LogLine, program: Program, backend: Backend) -> Placed:
     usual = _placed(line, program.family)
     for table, chain, state in _tries(usual.spelled, found):
         tried = line.with_words(table=table, chain=chain, **({"state": state} if state else {}))
-        for each in found:
-            spelled = read_packet(tried.words, program.family)
-            if each.table == spelled.table and _comes_to(each, spelled, program, backend):
-                return replace(_placed(tried, program.family), spelled=spelled, wrote=each)
+        spelled = read_packet(tried.words, program.family)
+        wrote = _met(found, spelled, program, backend)
+        if wrote is not None:
+            return replace(_placed(tried, program.family), spelled=spelled, wrote=wrote)
     lacks = traced[1] if traced is not None and program.find(traced[1]) is None else ""
     return replace(usual, others=tuple(found), lacks=lacks)
 
@@ -115,20 +115,19 @@ def _tries(usual: Spelled, found: list[Wrote]) -> Iterator[tuple[str, str, str]]
         yield from itertools.product([table], chains, ("", *STATE_NAMES))
 
 
-def _comes_to(wrote: Wrote, spelled: Spelled, program: Program, backend: Backend) -> bool:
-    """Whether the packet comes to the rule, whose limits and memories let it write."""
-    table = program.table(wrote.table)
-    if spelled.chain not in table:
-        return False
+def _met(found: list[Wrote], spelled: Spelled, program: Program, backend: Backend) -> Wrote | None:
+    """The first of *found* that the packet comes to and matches, where limits and memories let them write."""
+    if program.find(spelled.table) is None or spelled.chain not in program.table(spelled.table):
+        return None
     answer_surely(spelled.answers, program, spelled.packet)
-    for match in wrote.rule.matches:
-        if match.role in (Role.NAMED, Role.ONCE):
-            spelled.answers.outcomes.setdefault((match.key, ANY), Outcome.YES)
-    walk = run_assuming(table, spelled.chain, spelled.packet, backend).walk
-    return any(
-        (step.chain, step.index) == (wrote.chain, wrote.at) and step.outcome is Outcome.YES
-        for step in walk.steps
-    )
+    by_place = {(each.chain, each.at): each for each in found if each.table == spelled.table}
+    for each in by_place.values():
+        for match in each.rule.matches:
+            if match.role in (Role.NAMED, Role.ONCE):
+                spelled.answers.outcomes.setdefault((match.key, ANY), Outcome.YES)
+    walk = run_assuming(program.table(spelled.table), spelled.chain, spelled.packet, backend).walk
+    places = ((step.chain, step.index) for step in walk.steps if step.outcome is Outcome.YES)
+    return next((by_place[place] for place in places if place in by_place), None)
 
 
 def _placed(line: LogLine, family: Family) -> Placed:
