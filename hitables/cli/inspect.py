@@ -67,13 +67,14 @@ def trace(
     from ..files import check_outputs
     from ..ir.assumed_walk import run_assuming
     from ..ir.earlier_tables import untracked_by
+    from ..ir.left_out import assumed_state, missing_words
     from ..ir.log_prefix import place
     from ..ir.packet import Backend
     from ..ir.packet_log import is_log_line, read_log_line
     from ..ir.packet_reader import NAMES, read_packet
     from ..ir.program import check_names
     from ..ir.sure_answers import answer_surely
-    from ..ir.unasked import assumed_state, impossible, impossible_state, missing_words, unasked
+    from ..ir.unasked import impossible, impossible_state, unasked
     from ..report import trace as report
     from ..verify.question import with_open_policies
 

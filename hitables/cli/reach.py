@@ -130,6 +130,7 @@ def reach(
     from ..ir.earlier_tables import translated_by
     from ..ir.foreign import hide, patterns_of
     from ..ir.program import check_names
+    from ..nouns import lines_named
     from ..parse.region_words import leaves_out_discovery, region, without_packets
     from ..report import reach as report
     from ..verify.question import Question
@@ -160,15 +161,13 @@ def reach(
     asked = chains or tuple(chain.name for chain in program.table(table).chains if chain.policy is not None)
     for word in without_packets(box, asked, program.family):
         raise HitablesError(f"packets of {' and '.join(asked)} have no --{word}: leave it out")
-    if destination and table == "filter" and not {"INPUT", "FORWARD"}.isdisjoint(asked):
-        lines = translated_by(program, box)
-        if lines:
-            named = ", ".join(map(str, lines[:4])) + (" ..." if len(lines) > 4 else "")
-            click.echo(
-                f"hitables: line {named} (table nat) may change the destination of such packets before table "
-                "filter sees them: ask for the new one",
-                err=True,
-            )
+    may_be_translated = destination and table == "filter" and not {"INPUT", "FORWARD"}.isdisjoint(asked)
+    if may_be_translated and (lines := translated_by(program, box)):
+        click.echo(
+            f"hitables: {lines_named(lines)} (table nat) may change the destination of such packets before "
+            "table filter sees them: ask for the new one",
+            err=True,
+        )
     question = Question(
         backends_of(backend_choice(backend)),
         tables=frozenset({table}),

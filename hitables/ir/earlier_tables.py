@@ -14,8 +14,8 @@ from .intervals import Values
 from .packet import Backend, Outcome
 from .packet_reader import Spelled
 from .program import Program
+from .required import required
 from .rule import Rule
-from .unmatched import asked_of
 
 _BEFORE = {"INPUT": "PREROUTING", "FORWARD": "PREROUTING", "PREROUTING": "PREROUTING", "OUTPUT": "OUTPUT"}
 _TRANSLATE = ("DNAT", "REDIRECT")
@@ -57,7 +57,7 @@ def translated_by(program: Program, box: Mapping[Field, Values]) -> list[int]:
         and rule.target.name in _TRANSLATE
         and all(
             field not in box or values.intersect(box[field])
-            for field, values in asked_of(rule).items()
+            for field, values in required(rule).items()
             if field is not Field.STATE and field is not Field.OIF
         )
     ]

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from .fields import Field
 from .intervals import Values
 from .program import Chain, Table
+from .required import required, tests_all
 from .rule import Role, Rule
-from .unmatched import asked_of
 
 _LIMITS = ("limit", "hashlimit", "connlimit", "quota")
 _LOOKED_AT = 32  # rules behind one with a limit
@@ -45,11 +45,11 @@ def _same_verdict(chain: Chain, at: int) -> int | None:
     """The line of the rule behind that all packets of the rule meet with its verdict; 0: the policy."""
     rule = chain.rules[at]
     assert rule.target is not None
-    asked = asked_of(rule)
+    asked = required(rule)
     keys = {match.key for match in rule.matches if match.role is Role.CONSTANT}
     behind = chain.rules[at + 1 : at + 1 + _LOOKED_AT]
     for later in behind:
-        its = asked_of(later)
+        its = required(later)
         if any(field in its and not values.intersect(its[field]) for field, values in asked.items()):
             continue
         if (
@@ -68,7 +68,7 @@ def _takes_all(
 ) -> bool:
     """Whether the rule, which asks for *its*, matches all packets with *asked* for which *keys* hold."""
     return all(
-        match.role is Role.SPACE and (not match.either or len(match.tests) == 1)
+        match.role is Role.SPACE and tests_all(match)
         if match.role is not Role.CONSTANT
         else match.key in keys
         for match in rule.matches

@@ -1,8 +1,5 @@
-"""What the words of a packet leave open, or say for nothing.
-
-Words that say nothing: answers that no rule asks for, such as those with a misspelt name, and interfaces,
-fragments and states that no packet of the chain has.  Words left out that every packet has: an interface,
-an address of the sender's card.
+"""Words of a packet's text that say nothing: answers that no rule asks for, such as those with a misspelt
+name, and interfaces, fragments and states that no packet of the chain has.
 """
 
 from __future__ import annotations
@@ -11,14 +8,13 @@ import difflib
 from collections.abc import Container, Iterable, Iterator, Mapping
 
 from .answers import Answers
-from .connection_states import LOOPBACK, why_no_state, why_not_first, why_not_of_kind
+from .connection_states import LOOPBACK, why_no_state, why_not_of_kind
 from .fields import INTERFACES, STATES, Field
 from .hooks import hook_box
 from .packet_reader import Spelled
 from .packet_text import FRAGMENTS
 from .program import Table
 from .rule import Role
-from .semantics import Walk
 
 
 def impossible(spelled: Spelled) -> list[str]:
@@ -41,40 +37,6 @@ def impossible_state(spelled: Spelled) -> str:
     if not why and spelled.table != "raw":
         why = why_not_of_kind(packet.family, packet.values, state)
     return why and f"state={state}: {why}"
-
-
-def assumed_state(spelled: Spelled) -> str:
-    """What was taken for the state that the words leave out, if it is not that of most first packets."""
-    packet = spelled.packet
-    why = why_not_first(packet.family, packet.values)
-    if not why or "state" not in spelled.left_out or spelled.table in ("raw", "nat"):
-        return ""
-    return f"state={STATES[packet.values[Field.STATE]]}, as {why}"
-
-
-# Words that packets have where they have an interface: the field of each, and that interface.
-_OF_INTERFACES = {
-    "in": (Field.IIF, Field.IIF),
-    "out": (Field.OIF, Field.OIF),
-    "mac": (Field.MAC, Field.IIF),  # those of lo and of tunnels have none
-}
-
-
-def missing_words(spelled: Spelled, walk: Walk) -> list[tuple[str, list[int]]]:
-    """Words left out that packets of the chain have, each with the lines of read rules that ask for it."""
-    box = hook_box(spelled.chain, spelled.packet.family)
-    found = []
-    for word, (asked, interface) in _OF_INTERFACES.items():
-        if word not in spelled.left_out or interface not in box or 0 in box[interface]:
-            continue
-        lines = [
-            step.rule.line
-            for step in walk.steps
-            if any(test.field is asked for match in step.rule.matches for test in match.tests)
-        ]
-        if lines:
-            found.append((word, lines))
-    return found
 
 
 def unasked(answers: Answers, tables: Iterable[Table], logged: Container[str] = ()) -> list[str]:

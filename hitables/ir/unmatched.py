@@ -14,7 +14,7 @@ from .connection_states import LOOPBACK, why_no_state, why_not_of_kind
 from .fields import STATES, Family, Field, interface_name
 from .intervals import Values
 from .program import Table
-from .rule import Match, Role, Rule
+from .required import required
 
 # Behind a rule with one of these targets, packets of table raw have other states.
 _GIVE_STATES = ("CT", "NOTRACK")
@@ -38,7 +38,7 @@ def unmatched(table: Table, family: Family) -> Iterator[Unmatched]:
     )
     for chain in table.chains:
         for rule in chain.rules:
-            asked = asked_of(rule)
+            asked = required(rule)
             why = _why_no_name(asked)
             if not why and table.name != "raw":
                 why = _why_no_state(asked, table.name, family)
@@ -46,21 +46,6 @@ def unmatched(table: Table, family: Family) -> Iterator[Unmatched]:
                 why = _why_not_raw(asked)
             if why:
                 yield Unmatched(table.name, chain.name, rule.line, why)
-
-
-def asked_of(rule: Rule) -> dict[Field, Values]:
-    """The values that a packet must have for the rule to match, by field that it tests."""
-    asked: dict[Field, Values] = {}
-    for match in rule.matches:
-        if match.role is Role.SPACE and _is_all(match):
-            for test in match.tests:
-                known = asked.get(test.field)
-                asked[test.field] = test.values if known is None else known.intersect(test.values)
-    return asked
-
-
-def _is_all(match: Match) -> bool:
-    return not match.either or len(match.tests) == 1
 
 
 def _why_no_name(asked: Mapping[Field, Values]) -> str:

@@ -6,12 +6,12 @@ from ..emit.text import rule_text
 from ..ir.idle_limits import IdleLimit
 from ..ir.program import Program, Table
 from ..ir.unmatched import Unmatched
+from ..nouns import MAX_LINES, lines_named
 from ..rule_lines import lines_of
 from ..verify.lint import EMPTY, NEVER, NOTHING, UNREACHED, Flaw, Kept, Lint
 from .finding import Case, Finding, Level, Report, SourceLine
 
 LEVELS: dict[str, Level] = {NEVER: "warning", NOTHING: "note", EMPTY: "note", UNREACHED: "note"}
-MAX_LINES = 4  # covering lines that a message names
 
 
 def report(lint: Lint, program: Program, seconds: float) -> Report:
@@ -102,7 +102,7 @@ def _finding(flaw: Flaw, program: Program) -> Finding:
 
 
 def _message(flaw: Flaw, table: Table) -> str:
-    lines = _lines(flaw.covering)
+    lines = lines_named(flaw.covering)
     if flaw.kind == UNREACHED:
         return f"chain {flaw.chain} is unreachable"
     if flaw.kind == EMPTY:
@@ -131,15 +131,7 @@ def _once_removed(flaw: Flaw) -> str:
     if not flaw.together:
         return ""
     verb = "is" if len(flaw.together) == 1 else "are"
-    return f" once {_lines(flaw.together)} {verb} removed, too"
-
-
-def _lines(covering: tuple[int, ...]) -> str:
-    if not covering:
-        return ""
-    named = ", ".join(map(str, covering[:MAX_LINES]))
-    more = f" and {len(covering) - MAX_LINES} more" if len(covering) > MAX_LINES else ""
-    return f"line{'s' if len(covering) > 1 else ''} {named}{more}"
+    return f" once {lines_named(flaw.together)} {verb} removed, too"
 
 
 def _place(line: int, chain: str, table: Table, name: str) -> SourceLine:

@@ -13,11 +13,10 @@ from ..ir.packet import Backend, Outcome
 from ..ir.packet_log import assumed_of_bits
 from ..ir.program import Table
 from ..ir.semantics import RETURNS, Step, Walk
-from ..nouns import counted
+from ..nouns import MAX_LINES, counted, lines_named
 from ..sources.known import Known
 from ..verify.question import KERNEL_POLICY, decided_by
 
-MAX_LINES = 4  # that a note names
 _NOT_SAID = "which a log line does not say"
 _OUTCOMES = {Outcome.NO: "no", Outcome.YES: "yes", Outcome.DROPPED: "dropped"}
 
@@ -50,9 +49,8 @@ def not_written(placed: Placed) -> str:
 def missing(word: str, lines: Sequence[int], chain: str) -> str:
     """A note of a word that was left out, though packets of the chain have it."""
     which = "packets" if word == "mac" else "all packets"
-    named = ", ".join(map(str, list(dict.fromkeys(lines))[:MAX_LINES]))
-    more = " ..." if len(set(lines)) > MAX_LINES else ""
-    return f"{word}= is missing, which {which} of {chain} have: it is asked for in line {named}{more}"
+    asking = lines_named(dict.fromkeys(lines))
+    return f"{word}= is missing, which {which} of {chain} have: it is asked for in {asking}"
 
 
 def open_conditions(walk: Walk, answers: Answers) -> list[str]:
