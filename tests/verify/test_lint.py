@@ -306,7 +306,10 @@ def test_the_packets_that_a_rule_is_examined_for_change_no_answer(drawn: Program
     """All packets for each rule; those that it may affect; single packets, chains and short runs first."""
 
     def all_packets(box: MatchBox, packets: PacketClass, backend: Backend, root: str) -> PacketSet | None:
-        return PacketSet(hook_box(root, box.family)) if box.may_act else of(box, packets, backend, root)
+        narrow = of(box, packets, backend, root)
+        at_hook, of_class = hook_box(root, box.family), packets.sets()
+        region = {field: values.intersect(of_class.get(field, values)) for field, values in at_hook.items()}
+        return PacketSet(region) if box.may_act and all(region.values()) else narrow
 
     of = MatchBox.of
 
