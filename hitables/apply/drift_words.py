@@ -51,10 +51,9 @@ class ChainWords:
         self._coming_back: dict[str, bool] = {}
 
     def told(self) -> Iterator[str]:
-        """How the chain differs: its policy, or the places where its rules do."""
+        """How the chain differs: its policy, and the places where its rules do."""
         if self._now.policy != self._was.policy:
             yield f"policy {self._now.policy}, was {self._was.policy}"
-            return
         for place in places(self._was.bodies, self._now.bodies):
             yield self._of_place(place)
 

@@ -19,6 +19,7 @@ from ..ir.fields import Family
 from ..ir.foreign import PRESETS, entered_by_foreign, hide, is_foreign, recognised
 from ..ir.packet import Backend
 from ..ir.program import Program
+from ..kernel.other_tables import tables_beside
 from ..reader import read
 from ..verify.diff import Changes, changes
 from ..verify.question import Question
@@ -29,7 +30,6 @@ from .both_backends import left_by_change
 from .commented_rules import CommentedRule
 from .confirm import bring_back
 from .drift import cut_off_jumps, differences, moved_jumps
-from .hooks import others
 from .in_force import InForce, in_force, number_in_force, own_places
 from .kernel import Kernel
 from .others import merge
@@ -120,7 +120,7 @@ def look(
             if family not in found:
                 tell(f"reading the kernel, IPv{int(family)}")
                 found[family] = find(Kernel(family, Backend(part.backend)), force.leave())
-    beside = [*left_by_change(store, state), *others(found, Backend(force.record.backend))]
+    beside = [*left_by_change(store, state), *tables_beside(found, Backend(force.record.backend))]
     return Seen(store.folder, state, force, found, tuple(beside))
 
 

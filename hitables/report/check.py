@@ -15,7 +15,8 @@ from ..analyse.tracking import rules_that_reassemble, rules_that_track
 from ..compare import Case as ComparedCase
 from ..compare import Comparison, Result
 from ..emit.text import rule_text
-from ..ir.packet import Backend, Outcome
+from ..ir.headers import is_malformed
+from ..ir.packet import Backend, Outcome, Packet
 from ..ir.packet_text import show_packet
 from ..ir.program import Program
 from ..ir.rule import Ends, Kind
@@ -163,7 +164,8 @@ def _finding(comparison: Comparison, case: ComparedCase, replay: Replay | None, 
     assert isinstance(difference, Difference)
     names = comparison.before.name, comparison.after.name
     place = f"table {difference.table}" + (f", chain {difference.chain}" if difference.chain else "")
-    message = f"{place} ({_backends(case.backends)}): {difference.reason}"
+    kind = _unusual(difference.packet)
+    message = f"{place} ({_backends(case.backends)}): {difference.reason}" + (f", for {kind}" if kind else "")
     walks = {"before": difference.before, "after": difference.after}
     programs = {"before": comparison.before, "after": comparison.after}
     details = _details(difference, case, programs, walks)
@@ -191,6 +193,15 @@ def _finding(comparison: Comparison, case: ComparedCase, replay: Replay | None, 
         details,
         "\n".join(lines),
     )
+
+
+def _unusual(packet: Packet | None) -> str:
+    """What *packet* is, if it is no whole packet with all its headers."""
+    if packet is None:
+        return ""
+    if is_malformed(packet):
+        return "a packet with broken headers"
+    return "a later fragment" if packet.is_later_fragment else ""
 
 
 def _origin(known: Known | None, table: str) -> Origin:

@@ -116,6 +116,7 @@ def init(
     from hitables.ir.choices import Malformed, backend_choice
     from hitables.ir.foreign import patterns_of
     from hitables.nouns import counted
+    from hitables.parse.lost_rules import refuse_lost
 
     from ..commit import loader
     from ..kernel import Kernel
@@ -140,8 +141,10 @@ def init(
         master = _read_kernel(kernel, is_family_guessed=chosen is None)
         check_complete(master)
     else:
-        master = program_of(read_text(rules), rules, family)
+        text = read_text(rules)
+        master = program_of(text, rules, family)
         check_complete(master)
+        refuse_lost(master, text)
         kernel = Kernel(master.family, settings)
         if live:
             warn(kernel)

@@ -107,9 +107,14 @@ def test_a_rule_is_told_as_it_is_printed() -> None:
     assert told.endswith(f": '{rule}'")
 
 
-def test_a_policy_is_told_first() -> None:
+def test_a_policy_is_told_first_and_hides_no_rule() -> None:
     half = Half(parse(text(RULES)), {})
-    told = list(differences(parse(text([], "ACCEPT")), half, ()))
+    told = list(differences(parse(text(["-j A", *RULES], "ACCEPT")), half, ()))
+    assert told == [
+        "table filter, chain INPUT: policy ACCEPT, was DROP",
+        "table filter, chain INPUT: rule 1 is new: '-j A'",
+    ]
+    told = list(differences(parse(text(RULES, "ACCEPT")), half, ()))
     assert told == ["table filter, chain INPUT: policy ACCEPT, was DROP"]
 
 

@@ -13,12 +13,12 @@ from support.firewall import Firewall, office, plain
 from support.small_namespace import Namespace
 
 from hitables.apply import status
-from hitables.apply.hooks import others
 from hitables.apply.status import Compared
 from hitables.apply.store import StateDirectory
 from hitables.cli.main import main
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
+from hitables.kernel.other_tables import tables_beside
 
 pytestmark = pytest.mark.needs_kernel
 
@@ -253,7 +253,7 @@ def test_a_table_of_another_family_may_have_the_name_of_one_of_iptables(family: 
         chain = f"{{ type filter hook {hook} priority 0; policy drop; }}"
         namespace.run(["nft", f"add chain {family} filter first {chain}"])
         named = f"packets pass table {family} filter, too: hooks {hook.split()[0]} (priority 0, policy drop)"
-        assert named in namespace.call(others, [Family.IPV4], Backend.NFT)
+        assert named in namespace.call(tables_beside, [Family.IPV4], Backend.NFT)
 
 
 def test_both_backends_at_once_are_named(firewall: Firewall) -> None:

@@ -138,6 +138,14 @@ def test_malformed_packets_may_be_dropped_or_not(run: Any, engine: str) -> None:
     text = run(lax, strict, "--engine", engine, "--malformed", "exact", status=1).stdout
     assert "compared: verdicts and effects; malformed packets too" in text
     assert "bytes=" in text or "offset=1" in text
+    assert "verdict ACCEPT becomes DROP, for a packet with broken headers\n" in text
+
+
+@engines
+def test_a_difference_of_later_fragments_says_so(run: Any, engine: str) -> None:
+    all_udp = "*filter\n:FORWARD DROP [0:0]\n-A FORWARD -p udp -j ACCEPT\nCOMMIT\n"
+    text = run(all_udp, all_udp.replace("-p udp", "-p udp ! -f"), "--engine", engine, status=1).stdout
+    assert "verdict ACCEPT becomes DROP, for a later fragment\n" in text
 
 
 @engines

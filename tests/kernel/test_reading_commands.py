@@ -182,6 +182,26 @@ def test_save_reads_what_iptables_save_reads_where_no_backend_is_named(tmp_path:
                 assert (other in told) == (each is not backend), told
 
 
+def test_save_names_native_tables_that_packets_of_its_family_pass(tmp_path: Path) -> None:
+    words = [programs() / "hitables", "save", "--backend", "nft"]
+    with Namespace() as namespace:
+        for family in ("ip6", "inet"):
+            namespace.run(["nft", "add", "table", family, "mine"])
+            hook = "{ type filter hook input priority 0; policy drop; }"
+            namespace.run(["nft", f"add chain {family} mine first {hook}"])
+        done = namespace.call(command, *words)
+        named = "table inet mine, too: hooks input (priority 0, policy drop); iptables-save does not print"
+        assert done.returncode == 0 and named in done.stderr and "ip6 mine" not in done.stderr, done.stderr
+        assert "pass" not in done.stdout and ":INPUT ACCEPT" in done.stdout
+        done = namespace.call(command, *words, "--family", "6")
+        assert named in done.stderr and "table ip6 mine, too" in done.stderr, done.stderr
+        (tmp_path / "nft").write_text("#!/bin/sh\nexit 3\n")
+        (tmp_path / "nft").chmod(0o755)
+        without_nft = ["env", f"PATH={tmp_path}:{os.environ['PATH']}", *words]
+        done = namespace.call(command, *without_nft)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_tool_that_is_missing_or_fails_is_told(tmp_path: Path) -> None:
     with Namespace() as namespace:
         words = ["env", f"PATH={tmp_path}", programs() / "hitables", "save", "--backend", "nft"]
