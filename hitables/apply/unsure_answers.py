@@ -13,6 +13,7 @@ from ..ir.fields import Family, Field
 from ..ir.packet import Outcome, Packet
 from ..ir.rule import Match, Rule, word_behind
 from ..ir.semantics import Walk
+from ..ir.unfilled_lists import list_of
 from .kernel_answers import is_member, of_fresh_memory
 
 
@@ -27,7 +28,7 @@ class ChangedMemory:
         """The packet has met all matches of *rule*."""
         for match in rule.matches:
             if match.name == "recent" and "--set" in match.words:
-                self.recent.add(_list_of(match))
+                self.recent.add(list_of(match))
         target = rule.target
         if target is not None and target.name == "SET":
             self.sets |= {word_behind(option, target.words) for option in ("--add-set", "--del-set")}
@@ -54,7 +55,7 @@ def unsure_answers(
                     unsure[key] = False
                 elif member is not None and word_behind("--match-set", match.words) in written.sets:
                     unsure[key] = member
-            elif match.name == "recent" and _list_of(match) in written.recent and _asks_once(match):
+            elif match.name == "recent" and list_of(match) in written.recent and _asks_once(match):
                 unsure[key] = asked.get(key, False)
             elif key in asked and of_fresh_memory(match) is None:
                 unsure[key] = asked[key]
@@ -80,10 +81,6 @@ def assuming(packet: Packet, match: Match, held: bool) -> Packet:
         test.field: test.values.pairs[0][0] for test in match.tests if test.field is Field.MAC
     }
     return replace(packet, fact=fact, outcome=outcome, values={**packet.values, **addresses})
-
-
-def _list_of(match: Match) -> str:
-    return word_behind("--name", match.words, "DEFAULT")
 
 
 def _asks_once(match: Match) -> bool:

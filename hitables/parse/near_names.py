@@ -20,7 +20,8 @@ def near_names(program: Program) -> Iterator[tuple[str, str, str]]:
     rules = list(program.rules())
     matches = {match.name for rule in rules for match in rule.matches if match.name}
     targets = {rule.target.name for rule in rules if rule.target and rule.target.kind is Kind.VERDICT}
-    for option, names, known in (("-m", matches, MATCHES), ("-j", targets, TARGETS)):
+    kinds = ("-m", matches, MATCHES, str.lower), ("-j", targets, TARGETS, str.upper)
+    for option, names, known, in_its_case in kinds:
         for name in sorted(names - known.keys() - FOREIGN_TARGETS - OTHER_MATCHES.keys()):
-            for near in difflib.get_close_matches(name, known, 1, _ALIKE):
+            for near in difflib.get_close_matches(in_its_case(name), known, 1, _ALIKE):
                 yield option, name, near

@@ -24,6 +24,7 @@ from hitables.ir.idle_limits import IdleLimit, idle_limits
 from hitables.ir.marker import is_marker
 from hitables.ir.program import Chain, Program, Table, check_names, with_undeclared_kept
 from hitables.ir.rule import Kind, Role, Rule
+from hitables.ir.unfilled_lists import unfilled_lists
 from hitables.ir.unmatched import Unmatched, unmatched
 
 from .altered import AlteredTable, ClassProver, OutOfBudget, RuleAt
@@ -135,6 +136,7 @@ def lint(program: Program, question: Question, *, tell: Tell, one_remains: OneRe
     check_names(program, question.tables, question.chains)
     deadline = Deadline(question.timeout, question.processor)
     out = Lint()
+    unfilled = list(unfilled_lists(program))
     for table in with_undeclared_kept(program):
         if question.tables and table.name not in question.tables:
             continue
@@ -163,9 +165,10 @@ def lint(program: Program, question: Question, *, tell: Tell, one_remains: OneRe
             out.undecided = f"{budget} in table {table.name}"
         listed = {flaw.line for flaw in flaws}
         may_note = [chain.name for chain in table.chains if _in_question(question, chain.name)]
+        found = (*unmatched(table, program.family), *(each for each in unfilled if each.table == table.name))
         out.unmatched += (
             each
-            for each in unmatched(table, program.family)
+            for each in sorted(found, key=lambda each: each.line)
             if each.chain in may_note and each.line not in listed
         )
         out.idle_limits += (

@@ -57,6 +57,18 @@ def test_a_match_writes_nothing(name: str) -> None:
     assert not list(near_names(hitables.read(text_of(f"-m {name} --option 1"))))
 
 
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("-j reject --reject-with tcp-reset", ("-j", "reject", "REJECT")),
+        ("-j Nflg --nflog-group 1", ("-j", "Nflg", "NFLOG")),
+        ("-m LIMIT --limit 1/s -j DROP", ("-m", "LIMIT", "limit")),
+    ],
+)
+def test_a_known_name_in_the_wrong_case_is_found(words: str, named: tuple[str, str, str]) -> None:
+    assert list(near_names(hitables.read(text_of(words)))) == [named]
+
+
 def test_lscan_which_marks_packets_may_write_everything() -> None:
     assert only_rule("-m lscan --stealth -j DROP").writes == EVERYTHING
 
