@@ -75,7 +75,14 @@ def _without(
     for (family, table), number in places(current).items():
         if number != base.number and (family, table) not in given_up:
             beside.setdefault(family, {})[table] = number
-    record = replace(base, number=state.last + 1, when=time.time(), before=current.number, beside=beside)
+    record = replace(
+        base,
+        number=state.last + 1,
+        when=time.time(),
+        before=current.number,
+        options="",  # its source has the tables that are given up: an apply of it has something to do
+        beside=beside,
+    )
     return store.add(state, record, CONFIRMED), record
 
 

@@ -43,12 +43,22 @@ class ApplyRequest:
 
 
 class ApplyResult(enum.Enum):
-    """What an apply did."""
+    """What an apply did, or would do with dry_run.
+
+    RECORDED: the kernel held the rules already, and the state did not.
+    """
 
     NOTHING = "nothing to do"
     WOULD_CHANGE = "would change"
+    WOULD_RECORD = "would record"
+    RECORDED = "recorded"
     WAITING = "waiting"
     CONFIRMED = "confirmed"
+
+    @property
+    def would_act(self) -> bool:
+        """Whether an apply without dry_run would do something."""
+        return self in (ApplyResult.WOULD_CHANGE, ApplyResult.WOULD_RECORD)
 
 
 @dataclass(slots=True)

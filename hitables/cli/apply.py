@@ -128,9 +128,9 @@ def apply(
     are. Chains that match --leave stay as they are now, and so do the rules that lead to them.
 
     The old rules are loaded again unless the new ones are confirmed in time: by "hitables confirm" in any
-    session, by --check, or by --by-connection. Exit status 0: loaded, or nothing to do; 1: --dry-run, and
-    something would change; 2: an error, after which the old rules are loaded, unless "standard output"
-    alone failed, or the message says that the new ones were confirmed.
+    session, by --check, or by --by-connection. Exit status 0: loaded, recorded or nothing to do; 1:
+    --dry-run, and something would change or be recorded; 2: an error, after which the old rules are loaded,
+    unless "standard output" alone failed, or the message says that the new ones were confirmed.
     """
     from ..apply.request import ApplyRequest, ApplyResult, Reporter
     from ..apply.run import apply as apply_rules
@@ -166,13 +166,18 @@ def apply(
         from ..report.firewall import apply_report
         from ..report.formats import FORMATS
 
-        report = apply_report(result.value, differences, _state(folder), messages, time.monotonic() - began)
+        report = apply_report(result, differences, _state(folder), messages, time.monotonic() - began)
         click.echo(FORMATS["json"]([report]), nl=False)
-        if result is ApplyResult.WOULD_CHANGE:
+        if result.would_act:
             raise Differ
         return
     if result is ApplyResult.NOTHING:
         click.echo("nothing to do: the kernel holds these rules")
+    elif result is ApplyResult.RECORDED:
+        click.echo("nothing to load: the kernel holds these rules")
+    elif result is ApplyResult.WOULD_RECORD:
+        click.echo("nothing to load: the kernel holds these rules, and apply would record them")
+        raise Differ
     elif result is ApplyResult.WOULD_CHANGE:
         raise Differ
     elif result is ApplyResult.CONFIRMED:

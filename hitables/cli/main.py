@@ -1,7 +1,7 @@
 """The group `hitables`: its commands, and the titles under which `hitables --help` lists them.
 
 Exit status 0: done; 1: an answer (the rule sets or the kernel differ, `lint` found something, no packet of
-`reach` passes, `apply --dry-run` would change something), and nothing else; 2: an error; 130: interrupted
+`reach` passes, `apply --dry-run` has something to do), and nothing else; 2: an error; 130: interrupted
 (Ctrl-C); 141: the reader of what a command only prints closed it (`| head`).  Results go to standard output,
 messages to standard error.  A command imports what it needs when it runs, so that `hitables --help` is quick.
 """

@@ -16,6 +16,7 @@ from ..apply.in_force import InForce
 from ..apply.others import own_rule_count
 from ..apply.prepare import THE_KERNEL
 from ..apply.records import ApplyState, Record
+from ..apply.request import ApplyResult
 from ..apply.status import Compared, Status
 from ..ir.fields import Family
 from ..ir.packet import Backend
@@ -87,7 +88,7 @@ class FamilyDifference:
 
 
 def apply_report(
-    result: str,
+    result: ApplyResult,
     differences: Sequence[FamilyDifference],
     state: ApplyState,
     messages: Sequence[str],
@@ -95,7 +96,7 @@ def apply_report(
 ) -> Report:
     """The report of an apply that ended with *result*; *state*: of the state directory afterwards."""
     facts = {
-        "result": result,
+        "result": result.value,
         "confirmed": state.confirmed,
         "waiting": _waiting(state),
         "families": [each.document() for each in differences],
@@ -107,7 +108,7 @@ def apply_report(
         if each.changes is not None
         for finding in _with_family(findings(each.changes, each.names, lines_of=each.lines_of), each.family)
     ]
-    status = 1 if result == "would change" else 0
+    status = 1 if result.would_act else 0
     files = tuple(each.file for each in differences)
     return Report("apply", files, status, tuple(found), (), seconds, facts, "")
 

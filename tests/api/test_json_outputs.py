@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from hitables import diff, read
 from hitables.apply.in_force import InForce
 from hitables.apply.records import CONFIRMED, WAITING, ApplyState, Half, Record, Waiting
+from hitables.apply.request import ApplyResult
 from hitables.apply.status import Compared, Level, Status
 from hitables.cli.main import main
 from hitables.costs import default
@@ -82,7 +83,7 @@ def of_apply() -> dict[str, str]:
     difference = FamilyDifference(Family.IPV4, Backend.NFT, "after", changes, "", names, 2, 3, 1, 1, 0)
     write = FORMATS["json"]
     return {
-        "apply": write([apply_report("would change", [difference], state, ["a message"], 0.1)]),
+        "apply": write([apply_report(ApplyResult.WOULD_CHANGE, [difference], state, ["a message"], 0.1)]),
         "status": write([status_report(status, state, InForce(record, (record,)), 0, (), 0.1)]),
         "history": dump(history_document(state, [record])),
     }

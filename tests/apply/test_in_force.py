@@ -196,7 +196,7 @@ def test_what_somebody_loaded_before_the_file_is_confirmed_by_an_apply(firewall:
     firewall.iptables("-A", "INPUT", "-s", "203.0.113.9/32", "-j", "DROP")
     text = filtered(2222).replace("COMMIT", "-A INPUT -s 203.0.113.9/32 -j DROP\nCOMMIT")
     shown = firewall.apply(firewall.file(text, "more.rules"), "--no-compile")
-    assert "nothing to do" in shown.stdout
+    assert "nothing to load" in shown.stdout
     assert "recorded as rule set 4, and confirmed" in shown.stderr
     assert "203.0.113.9" in (firewall.state / "confirmed.rules").read_text()
     firewall.hitables("status")
@@ -206,7 +206,7 @@ def test_a_table_that_was_loaded_by_hand_is_recorded(firewall: Firewall) -> None
     firewall.iptables("-t", "mangle", "-A", "INPUT", "-s", "10.0.0.7/32", "-j", "ACCEPT")
     path = firewall.file("*mangle\n-A INPUT -s 10.0.0.7/32 -j ACCEPT\nCOMMIT\n", "mangle.rules")
     shown = firewall.apply(path)
-    assert "nothing to do" in shown.stdout and "recorded as rule set 3" in shown.stderr
+    assert "nothing to load" in shown.stdout and "recorded as rule set 3" in shown.stderr
     firewall.iptables("-t", "mangle", "-F")
     assert "IPv4, table mangle: " in firewall.hitables("status", status=1).stdout
 
@@ -535,6 +535,39 @@ def test_a_table_that_is_given_up_is_no_more_compared_repaired_or_loaded_at_boot
     assert not [name for name, text in steps.items() if "*nat" in text], steps.keys()
     boot(firewall)
     assert "192.168.0.0/16" in firewall.save()
+
+
+def test_an_apply_of_the_file_takes_a_table_that_was_given_up_again(firewall: Firewall) -> None:
+    """Whether the kernel still holds the table or not."""
+    path = firewall.file(filtered(2222) + NAT, "both.rules")
+    for is_kept in (True, False):
+        firewall.apply(path)
+        firewall.hitables("release", "filter", "--family", 4)
+        if not is_kept:
+            firewall.iptables("-F", "INPUT")
+            firewall.iptables("-P", "INPUT", "ACCEPT")
+        firewall.apply(path, "--dry-run", status=1)
+        firewall.apply(path)
+        assert "--dport 2222 " in firewall.save()
+        firewall.iptables("-F", "INPUT")
+        assert "table filter" in firewall.hitables("status", status=1).stdout
+        firewall.hitables("status", "--repair")
+
+
+def test_other_comments_of_a_file_are_recorded_and_other_counters_are_not(firewall: Firewall) -> None:
+    path = firewall.file(filtered(2222), "other.rules")
+    firewall.apply(path)
+    path.write_text("# a comment\n" + path.read_text())
+    firewall.apply(path, "--dry-run", status=1)
+    assert "recorded as rule set 4" in firewall.apply(path).stderr
+    assert firewall.hitables("source", "--family", 4).stdout.startswith("# a comment\n")
+    assert "nothing to do" in firewall.apply(path).stdout
+    path.write_text(path.read_text().replace("[0:0]", "[7:420]"))
+    assert "nothing to do" in firewall.apply(path).stdout
+    firewall.hitables("rollback")
+    assert "--dport 2222 " not in firewall.save(), (
+        "it loads what was before the rules, not before the comment"
+    )
 
 
 def test_a_table_that_was_given_up_before_persist_is_in_no_file_of_the_boot(firewall: Firewall) -> None:

@@ -462,7 +462,14 @@ def test_an_apply_that_only_leaves_more_chains_is_remembered(firewall: Firewall)
     firewall.iptables("-N", "f2b-sshd")
     firewall.iptables("-I", "INPUT", "-j", "f2b-sshd")
     assert "chains of fail2ban" in firewall.hitables("status", status=1).stdout
-    assert "nothing to do" in firewall.apply(short, "--leave", "fail2ban").stdout
+    would = firewall.apply(short, "--leave", "fail2ban", "--dry-run", status=1)
+    assert "nothing to load" in would.stdout and "apply would record" in would.stdout
+    shown = firewall.apply(short, "--leave", "fail2ban")
+    assert (
+        "nothing to load" in shown.stdout
+        and "rule set 2 leaves chains f2b-* fail2ban-* alone" in shown.stderr
+    )
+    firewall.apply(short, "--leave", "fail2ban", "--dry-run", status=0)
     assert "the kernel holds rule set 2" in firewall.hitables("status").stdout
     firewall.hitables("status", "--repair")
     assert "-A INPUT -j f2b-sshd" in firewall.save()

@@ -121,10 +121,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 result:
-  description: What was done.
+  description:
+    - What was done. C(recorded) if the kernel had these rules already, and the state directory did not;
+      C(would change) and C(would record) in check mode.
   returned: success
   type: str
-  choices: [nothing to do, would change, waiting, confirmed]
+  choices: [nothing to do, would change, would record, recorded, waiting, confirmed]
 confirmed:
   description: The number of the rule set that is confirmed.
   returned: success
