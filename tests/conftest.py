@@ -34,6 +34,15 @@ import hitables  # noqa: F401
 from hitables.engine import run as engine_run
 from hitables.kernel import stopwatch
 
+# tools/sanitize: the engine must be the one that it has built.
+if sanitized := os.environ.get("SANITIZED_ENGINE"):
+    from hitables.core import _engine
+
+    if not str(_engine.__file__).startswith(sanitized):
+        sys.exit(f"{_engine.__file__} is tested, not the engine in {sanitized}")
+    if "libasan" not in Path("/proc/self/maps").read_text():
+        sys.exit("libasan is not loaded")
+
 # A test that fails says how to repeat it; how fast a machine is fails none.
 settings.register_profile(
     "default",
