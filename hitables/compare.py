@@ -6,8 +6,11 @@ does not hide the next.
 
 Invariant: every chain that the question names is in exactly one case for each backend.
 
+Packets that no kernel has make no difference (ir/unreal.py): where an engine finds one, it is asked again
+with rules in front of both that drop these packets.
+
 Cost: one run of the engine for each table that is equal; for one that differs, up to one more for each
-chain and backend.
+chain and backend; and twice that where a packet was found that no kernel has.
 """
 
 from __future__ import annotations
@@ -21,8 +24,10 @@ from .errors import NotComparable
 from .ir import semantics
 from .ir.choices import Malformed
 from .ir.headers import is_malformed
-from .ir.packet import Backend
+from .ir.packet import Backend, Packet
 from .ir.program import Program
+from .ir.semantics import Walk
+from .ir.unreal import why_unreal, without_unreal
 from .verify.question import (
     Answer,
     Difference,
@@ -197,7 +202,26 @@ class _Run:
             chains=frozenset(chains),
             timeout=timeout,
         )
-        return self.engine(self.before, self.after, narrow, self.sampling, self.tell)
+        answer = self.engine(self.before, self.after, narrow, self.sampling, self.tell)
+        if isinstance(answer, Difference) and answer.packet and why_unreal(answer.packet, table):
+            return self.ask_of_real(answer, table, chains, narrow)
+        return answer
+
+    def ask_of_real(
+        self, unreal: Difference, table: str, chains: tuple[str, ...], question: Question
+    ) -> Answer:
+        """The answer for packets that a kernel may have, where *unreal* is one for a packet that none has."""
+        guarded = [without_unreal(program, (table,), chains) for program in (self.before, self.after)]
+        answer = self.engine(guarded[0], guarded[1], question, self.sampling, self.tell)
+        if isinstance(answer, Equal):
+            return replace(answer, real_only=True)
+        if not isinstance(answer, Difference) or answer.packet is None or answer.backend is None:
+            return answer
+        if why_unreal(answer.packet, table):
+            return unreal  # of a user chain, which has no such rules in front
+        before, after = self.walks(answer, answer.backend)
+        reason = self.differs(answer.packet, before, after)
+        return unreal if reason is None else replace(answer, before=before, after=after, reason=reason)
 
     def answered(self, answer: Answer, backends: tuple[Backend, ...]) -> tuple[Backend, ...]:
         """The backends for which *answer* holds."""
@@ -210,15 +234,28 @@ class _Run:
 
     def differs_too(self, difference: Difference, backend: Backend) -> bool:
         """Whether the same packet makes the same difference under *backend*."""
-        packet = difference.packet
-        assert packet is not None, "a difference without a packet is one of the whole table"
-        tables = (program.table(difference.table) for program in (self.before, self.after))
-        before, after = (
-            semantics.run(with_open_policies(table), difference.chain, packet, backend) for table in tables
-        )
-        may_drop = self.question.malformed is Malformed.STRICTER and is_malformed(packet)
-        reason = differs(before, after, may_drop, self.question.verdict_only)
+        assert difference.packet is not None, "a difference without a packet is one of the whole table"
+        before, after = self.walks(difference, backend)
+        reason = self.differs(difference.packet, before, after)
         return reason == difference.reason and not before.open | after.open
+
+    def walks(self, difference: Difference, backend: Backend) -> tuple[Walk, Walk]:
+        """The packet of *difference* through both programs."""
+        assert difference.packet is not None
+        before, after = (
+            semantics.run(
+                with_open_policies(program.table(difference.table)),
+                difference.chain,
+                difference.packet,
+                backend,
+            )
+            for program in (self.before, self.after)
+        )
+        return before, after
+
+    def differs(self, packet: Packet, before: Walk, after: Walk) -> str | None:
+        may_drop = self.question.malformed is Malformed.STRICTER and is_malformed(packet)
+        return differs(before, after, may_drop, self.question.verdict_only)
 
 
 def _is_of_table(answer: Answer) -> bool:

@@ -16,6 +16,7 @@ sys.dont_write_bytecode = False
 import compileall
 import functools
 import gc
+import importlib
 import os
 import shutil
 import subprocess
@@ -36,10 +37,9 @@ from hitables.kernel import stopwatch
 
 # tools/sanitize: the engine must be the one that it has built.
 if sanitized := os.environ.get("SANITIZED_ENGINE"):
-    from hitables.core import _engine
-
-    if not str(_engine.__file__).startswith(sanitized):
-        sys.exit(f"{_engine.__file__} is tested, not the engine in {sanitized}")
+    loaded = str(importlib.import_module("hitables.core._engine").__file__)
+    if not loaded.startswith(sanitized):
+        sys.exit(f"{loaded} is tested, not the engine in {sanitized}")
     if "libasan" not in Path("/proc/self/maps").read_text():
         sys.exit("libasan is not loaded")
 

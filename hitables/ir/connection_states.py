@@ -6,7 +6,8 @@ nat is consulted for the first packet of a connection only.  Not every packet be
 ICMP belongs to the one whose packet it quotes, neighbour discovery to none
 (tests/kernel/test_connection_states.py).
 
-Proofs use nothing of this: they consider each state in each table.
+The engines use nothing of this: to them each packet may have each state in each table.  `check` and `diff`
+leave out packets that no kernel has (unreal.py).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ so equal sets are equal objects and every operation is one pass over them.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 
@@ -65,6 +65,10 @@ class Values:
     def count(self) -> int:
         """How many integers there are; `len` fails for 2**63 and more, as all addresses of IPv6 are."""
         return sum(high - low + 1 for low, high in self.pairs)
+
+    def members(self) -> Iterator[int]:
+        """All of them, in order."""
+        return (value for low, high in self.pairs for value in range(low, high + 1))
 
     def complement(self, top: int) -> Values:
         """The integers of 0..*top* that are not in this set."""

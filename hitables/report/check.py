@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from ..kernel.replay import Replay
     from ..sources.known import Known
 
+_UNREAL = (
+    "packets that no kernel has, as packets of their kind never have their state; they are treated otherwise"
+)
+
 # Before and after; None: the rule set is no compiled one, or its source is not known.
 Sources = tuple["Known | None", "Known | None"]
 
@@ -91,6 +95,8 @@ def _text(comparison: Comparison, findings: Iterable[Finding], notes: list[str])
             f"  {_looked_at(comparison, equal)}, engine {comparison.engine}, {comparison.seconds:.1f} s"
         )
     lines.append(f"  compared: {_compared(comparison)}")
+    if any(case.answer.real_only for case in equal if isinstance(case.answer, Equal)):
+        lines.append(f"  left out: {_UNREAL}")
     lines += [f"  note: {note}" for note in notes]
     return "\n".join(lines) + "\n"
 
@@ -352,7 +358,12 @@ def _case(case: ComparedCase) -> dict[str, Any]:
         case Equal(proved, looked_at):
             if proved:
                 unread = [{"chain": each.chain, "why": each.why} for each in case.answer.by_regions]
-                return data | {"answer": "equal", "regions": looked_at, "by_regions": unread}
+                return data | {
+                    "answer": "equal",
+                    "regions": looked_at,
+                    "by_regions": unread,
+                    "real_only": case.answer.real_only,
+                }
             return data | {"answer": "no difference found", "packets": looked_at}
         case Undecided():
             return data | {"answer": "undecided", "reason": case.answer.reason, "done": case.answer.done}

@@ -1,4 +1,5 @@
-"""All that two programs treat differently, as a short list of disjoint regions of headers.
+"""All that two programs treat differently, as a short list of disjoint regions of headers.  Packets that no
+kernel has (ir/unreal.py) are left out.
 
 Idea: the prover cuts the header space where the rules do, so one changed rule may give many regions.
 Regions in which the same rules decide, in the same way, are joined while the union is one set of values
@@ -38,6 +39,7 @@ from .packet_classes import PacketClass
 from .question import Question, Undecided, comparable
 from .rules_for_packet import LongChains
 from .told_facts import Told
+from .unreal_regions import is_unreal
 
 # Regions of one chain and class of packets, before they are joined: more than a person reads.
 MOST = 4_000
@@ -139,7 +141,9 @@ def _changes_of_chain(comparison: Comparison, out: Changes) -> Iterator[Change]:
     """The changes of one pair of chains; notes in *out* why some are missing."""
     tables = [LongChains(table) for table in comparison.tables.tables]
     for regions in explained(comparison, out):
-        yield from joined(comparison, regions, tables)
+        real = [region for region in regions if not is_unreal(comparison, region)]
+        if real:
+            yield from joined(comparison, real, tables)
 
 
 def explained(

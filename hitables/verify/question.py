@@ -79,11 +79,13 @@ class Equal:
 
     looked_at   regions of the header space (a proof), or packets
     by_regions  chains that were not proved by their groups though they seem to have some
+    real_only   packets that no kernel has (ir/unreal.py) are treated differently
     """
 
     proved: bool
     looked_at: int
     by_regions: tuple[ByRegions, ...] = ()
+    real_only: bool = False
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,17 @@ import pytest
 from support.kernel_packets import packet
 
 from hitables.ir.connection_states import (
+    ICMP_OF,
     STATE_NAMES,
     state_without_connection,
     states_of,
     why_no_state,
     why_not_of_kind,
 )
-from hitables.ir.fields import ICMP, ICMPV6, TCP, UDP, Family, Field
+from hitables.ir.fields import ICMP, ICMPV6, STATES, TCP, UDP, Family, Field
 from hitables.ir.packet import Backend, Packet
 from hitables.ir.tracked_walk import run_tracked
+from hitables.ir.unreal import why_unreal
 from hitables.kernel import Namespace, load, save
 from hitables.kernel.experiment import Trial, furnish, prepare, send_trials
 from hitables.reader import read
@@ -133,6 +135,35 @@ def test_a_packet_of_no_connection_has_the_state_of_its_kind(family: Family, bac
             assumed = state_without_connection(family, values)
             assert state == ("INVALID" if assumed == "RELATED" else assumed), values
             assert not why_not_of_kind(family, values, state), values
+
+
+@pytest.mark.parametrize("backend", Backend)
+@pytest.mark.parametrize("family", Family)
+def test_a_packet_with_a_broken_header_is_invalid(family: Family, backend: Backend) -> None:
+    """Also within an established connection, whose packets are looked up by their ports."""
+    of_icmp, whole = ICMP_OF[family], tcp_bytes(0x10)
+    echo = icmp_bytes(8 if family is Family.IPV4 else 128)
+    datagram = struct.pack("!HHHH", UNTRACKED_PORT, UNTRACKED_PORT, 8, 0)
+    sent = [(TCP, whole[:size]) for size in (3, 8, 19)]
+    sent += [(TCP, whole[:12] + bytes([offset << 4]) + whole[13:]) for offset in (4, 15)]
+    sent += [(UDP, datagram[:7]), (of_icmp, echo[:4]), (of_icmp, echo[:7])]
+    counting = f"*mangle\n{COUNTED.format('OUTPUT')}-A OUTPUT -j DROP\nCOMMIT\n"
+    with Namespace() as namespace:
+        namespace.run(["ip", "link", "set", "lo", "up"])
+        for protocol, payload in [(TCP, whole), (UDP, datagram), (of_icmp, echo), *sent]:
+            load(counting.replace(" -j DROP", ""), family, backend, namespace)
+            namespace.call(send_alone, family, protocol, payload)
+            state = counted(save(family, backend, namespace, counters=True), "OUTPUT")
+            is_broken = (protocol, payload) in sent
+            assert (state == {"INVALID"}) == is_broken, (protocol, payload, state)
+            size = len(payload)
+            packet = Packet(
+                family,
+                {Field.PROTO: protocol, Field.STATE: STATES.index("NEW")},
+                l4_bytes=size,
+                bad_offset=is_broken and size == len(whole),
+            )
+            assert bool(why_unreal(packet, "mangle")) == is_broken
 
 
 @pytest.mark.parametrize("backend", Backend)
