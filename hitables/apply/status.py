@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ..errors import HitablesError
+from ..errors import HitablesError, LiveError
 from ..ir.choices import Malformed
 from ..ir.fields import Family
 from ..ir.foreign import PRESETS, entered_by_foreign, hide, is_foreign, recognised
@@ -63,6 +63,7 @@ class Compared:
     leaves     whether chains are left to others, and not compared
     of_docker  rules of docker in table raw that the rule set lacks
     commented  rules of other programs in no chain of theirs that the rule set lacks
+    unread     why the kernel's rules cannot be read; then nothing is compared
     """
 
     family: Family
@@ -77,6 +78,7 @@ class Compared:
     leaves: bool = False
     of_docker: list[str] = field(default_factory=list)
     commented: list[CommentedRule] = field(default_factory=list)
+    unread: str = ""
 
 
 @dataclass(slots=True)
@@ -94,7 +96,7 @@ class Seen:
     """What `compare` needs.  The state directory is locked while it is read, not while it is compared.
 
     force   the rule set that was confirmed last or that waits, and what else is in force
-    found   the kernel
+    found   the kernel; *unread*: by family that is not in it, why the rules cannot be read
     others  who else filters packets: rules of ours that the other backend has, and other programs
     """
 
@@ -103,6 +105,7 @@ class Seen:
     force: InForce
     found: Mapping[Family, Found]
     others: tuple[str, ...]
+    unread: Mapping[Family, str] = field(default_factory=dict)
 
 
 def look(
@@ -110,18 +113,25 @@ def look(
 ) -> Seen:
     """Read the state directory and the kernel; *family* alone, if it is given.
 
-    HitablesError if nothing of this state directory is in force, or if the kernel cannot be read.
+    HitablesError if nothing of this state directory is in force, or if no family can be read.
     """
     state = store.state()
     force = _of_family(in_force(store, number_in_force(store, state)), family)
     found: dict[Family, Found] = {}
+    unread: dict[Family, LiveError] = {}
     for part in force.parts:
         for family in part.halves:
-            if family not in found:
+            if family not in found and family not in unread:
                 tell(f"reading the kernel, IPv{int(family)}")
-                found[family] = find(Kernel(family, Backend(part.backend)), force.leave())
+                try:
+                    found[family] = find(Kernel(family, Backend(part.backend)), force.leave())
+                except LiveError as error:
+                    unread[family] = error
+    if not found:
+        raise next(iter(unread.values()))
     beside = [*left_by_change(store, state), *tables_beside(found, Backend(force.record.backend))]
-    return Seen(store.folder, state, force, found, tuple(beside))
+    whys = {family: str(error) for family, error in unread.items()}
+    return Seen(store.folder, state, force, found, tuple(beside), whys)
 
 
 def compare(
@@ -134,6 +144,10 @@ def compare(
     families = Counter(family for part in force.parts for family in part.halves)
     for part in force.parts:
         for family, half in part.halves.items():
+            if family in seen.unread:
+                result.compared.append(Compared(family, part.number, half.file, unread=seen.unread[family]))
+                result.level = Level.TROUBLE
+                continue
             compared = _compare(part, family, half, seen.found[family], timeout, tell)
             if families[family] > 1:
                 compared.tables = (*half.tables, *half.absent)
@@ -154,6 +168,15 @@ def compare(
         result.notes += boot_notes(seen.folder, boot_id())
     result.notes += seen.others
     return result
+
+
+def exit_status(result: Status, repaired: bool, still: Sequence[str]) -> Level:
+    """What `status` ends with; *still*: what it has to say of a kernel that was *repaired*."""
+    if any(compared.unread for compared in result.compared):
+        return Level.TROUBLE
+    if still:
+        return Level.DRIFT
+    return Level.SAME if repaired else result.level
 
 
 def _note_waiting(folder: Path, state: ApplyState, result: Status) -> None:
@@ -281,7 +304,9 @@ def still_differing(seen: Seen) -> list[str]:
     commands: list[str] = []
     for part in seen.force.parts:
         differing = {
-            family: _differing(part, half, seen.found[family]) for family, half in part.halves.items()
+            family: _differing(part, half, seen.found[family])
+            for family, half in part.halves.items()
+            if family in seen.found
         }
         lines += (f"  IPv{int(family)}: {each}" for family in differing for each in shown(differing[family]))
         if any(differing.values()):

@@ -484,13 +484,15 @@ def status(
         _show_status(result)
     repaired, still = 0, list[str]()
     if repair and any(each.differing for each in result.compared):
+        wanted = [family_of(family)] if family or not seen.unread else list(seen.found)
         with StateDirectory.open(folder) as store:
-            repaired, notes = check.repair(store, family_of(family))
-            for note in notes:
-                _tell(note)
-            if not data:
-                which = f"IPv{family} of rule set" if family else "rule set"
-                click.echo(f"{which} {repaired} is loaded again")
+            for each in wanted:
+                repaired, notes = check.repair(store, each)
+                for note in notes:
+                    _tell(note)
+                if not data:
+                    which = f"IPv{int(each)} of rule set" if each else "rule set"
+                    click.echo(f"{which} {repaired} is loaded again")
             still = check.still_differing(check.look(store, family=family_of(family)))
     if data:
         from ..report.firewall import status_report
@@ -500,13 +502,10 @@ def status(
         click.echo(FORMATS["json"]([report]), nl=False)
     elif still:
         click.echo("\n".join(still))
-    if still:
+    level = check.exit_status(result, bool(repaired), still)
+    if level is check.Level.DRIFT:
         raise Differ
-    if repaired:
-        return
-    if result.level is check.Level.DRIFT:
-        raise Differ
-    raise SystemExit(int(result.level))
+    raise SystemExit(int(level))
 
 
 def _show_status(result: Status) -> None:
@@ -524,6 +523,9 @@ def _show_compared(compared: Compared) -> None:
     number, title = compared.number, f"IPv{int(compared.family)}"
     if compared.tables:
         title += f", table{'s' if len(compared.tables) > 1 else ''} {', '.join(compared.tables)}"
+    if compared.unread:
+        click.echo(f"{title}: it is unknown whether the kernel holds rule set {number}: {compared.unread}")
+        return
     if not compared.differing:
         click.echo(f"{title}: the kernel holds rule set {number}")
         return

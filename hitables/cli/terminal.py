@@ -23,6 +23,7 @@ from ..interrupts import INTERRUPTED
 from .help import Command, Group
 from .streams import STANDARD_OUTPUT, all_written, discard, open_streams, system_error
 
+_BIN = ("/usr/local/bin", "/usr/bin", "/bin")
 TROUBLE = 2  # the exit status of every error
 ENOUGH_READ = 128 + signal.SIGPIPE  # as a shell reports a program that a closed pipe ended
 
@@ -50,11 +51,19 @@ class Printer(Command):
             raise SystemExit(ENOUGH_READ) from None
 
 
+def _find_tools_of_root() -> None:
+    """Look into the sbin beside each usual bin of the path: cron's has none, where iptables is."""
+    folders = (os.environ.get("PATH") or os.defpath).split(os.pathsep)
+    beside = [f"{each.removesuffix('bin')}sbin" for each in folders if each in _BIN]
+    os.environ["PATH"] = os.pathsep.join(dict.fromkeys((*folders, *beside)))
+
+
 class Commands(Group):
     """The commands of a program, named like it: every error becomes a message and an exit status."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         open_streams()
+        _find_tools_of_root()
         kwargs["standalone_mode"] = False  # messages and exit status are chosen here, not by click
         try:
             status = super().main(*args, **kwargs)

@@ -17,7 +17,7 @@ from ..apply.others import own_rule_count
 from ..apply.prepare import THE_KERNEL
 from ..apply.records import ApplyState, Record
 from ..apply.request import ApplyResult
-from ..apply.status import Compared, Status
+from ..apply.status import Compared, Status, exit_status
 from ..ir.fields import Family
 from ..ir.packet import Backend
 from ..nouns import counted
@@ -132,7 +132,7 @@ def status_report(
     }
     found = [each for compared in result.compared for each in _findings(compared)]
     files = tuple(compared.file for compared in result.compared)
-    status = 1 if still else 0 if repaired else int(result.level)
+    status = int(exit_status(result, bool(repaired), still))
     return Report("status", files, status, tuple(found), (), seconds, facts, "")
 
 
@@ -151,7 +151,9 @@ def _waiting(state: ApplyState) -> dict[str, Any] | None:
 
 def _family(compared: Compared) -> dict[str, Any]:
     """What was found of one family, or of some tables of it, but for the packets."""
-    if not compared.differing:
+    if compared.unread:
+        answer = "undecided"
+    elif not compared.differing:
         answer = "same"
     elif compared.trouble or compared.changes is None:
         answer = "undecided"
@@ -164,7 +166,7 @@ def _family(compared: Compared) -> dict[str, Any]:
         "file": compared.file,
         "answer": answer,
         "differing": list(compared.differing),
-        "reason": compared.trouble,
+        "reason": compared.unread or compared.trouble,
         "programs": list(compared.programs),
     }
 

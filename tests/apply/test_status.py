@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -274,3 +275,22 @@ def test_without_a_state_status_is_an_error(tmp_path: Path) -> None:
     with Namespace() as namespace:
         firewall = Firewall(namespace, tmp_path, Backend.NFT)
         assert "there is no such state directory" in firewall.hitables("status", status=2).stderr
+
+
+def test_a_family_that_cannot_be_read_does_not_hide_the_other(tmp_path: Path) -> None:
+    """And the other one is repaired."""
+    six = "*filter\n:INPUT DROP [0:0]\n-A INPUT -s 2001:db8::/32 -j ACCEPT\nCOMMIT\n"
+    with Namespace() as namespace:
+        firewall = Firewall(namespace, tmp_path, Backend.NFT)
+        firewall.apply(firewall.file(RULES), firewall.file(six, "six.rules"))
+        namespace.run(["nft", "insert rule ip filter INPUT ip daddr { 192.0.2.1, 192.0.2.9 } accept"])
+        shown = firewall.hitables("status", status=2).stdout
+        assert "IPv4: it is unknown whether the kernel holds rule set 2: " in shown
+        assert "IPv6: the kernel holds rule set 2" in shown
+        namespace.run(["ip6tables-nft", "-F", "INPUT"])
+        document = json.loads(firewall.hitables("status", "--format", "json", status=2).stdout)
+        assert [each["answer"] for each in document["families"]] == ["undecided", "different"]
+        assert "192.0.2.9" in document["families"][0]["reason"] and document["findings"]
+        shown = firewall.hitables("status", "--repair", status=2).stdout
+        assert "IPv6 of rule set 2 is loaded again" in shown
+        assert "2001:db8::/32" in firewall.save(Family.IPV6)

@@ -202,6 +202,16 @@ def test_save_names_native_tables_that_packets_of_its_family_pass(tmp_path: Path
         assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("path", ["PATH=/usr/local/bin:/usr/bin:/bin", "--unset=PATH"])
+def test_the_tools_are_found_with_the_path_of_cron_or_none(path: str) -> None:
+    words = ["env", path, programs() / "hitables", "save", "--backend", "nft"]
+    with Namespace() as namespace:
+        load(rules(Family.IPV4, 2), Family.IPV4, Backend.NFT, namespace)
+        done = namespace.call(command, *words)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == save(Family.IPV4, Backend.NFT, namespace)
+
+
 def test_a_tool_that_is_missing_or_fails_is_told(tmp_path: Path) -> None:
     with Namespace() as namespace:
         words = ["env", f"PATH={tmp_path}", programs() / "hitables", "save", "--backend", "nft"]
