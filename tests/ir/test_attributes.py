@@ -138,3 +138,10 @@ def test_sets_of_cells() -> None:
     assert common((0, 3, 6, 9), (2, 7)) == (2, 3, 6, 7)
     assert common((0, 1), (2, 3)) == ()
     assert before_made((4, 4, 0, 4, 1), (4, 4)) == (0, 1, 3, 3)
+
+
+def test_a_fact_implies_another_that_holds_for_all_its_numbers() -> None:
+    small, all_of_it = Fact("mark", Values.only(1), 3), Fact("mark", Values.only(1, 2), 3)
+    assert small.implies(all_of_it) and not all_of_it.implies(small)
+    assert not small.implies(Fact("connmark", Values.only(1, 2), 3))
+    assert not small.implies(Fact("mark", Values.only(1, 2), 7))  # 5 & 3 is 1, and 5 & 7 is not

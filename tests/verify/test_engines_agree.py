@@ -16,12 +16,13 @@ from support.every_packet import Both, TooMany, difference, every_walk
 from support.programs import make_program, mutate
 from support.scale import examples
 
+import hitables
 from hitables.api import read
 from hitables.compiler.compile import compile_rules
 from hitables.compiler.options import Options
 from hitables.errors import HitablesError
 from hitables.ir import semantics
-from hitables.ir.fields import Family
+from hitables.ir.fields import Family, Field
 from hitables.ir.headers import inconsistency, is_malformed
 from hitables.ir.packet import Backend
 from hitables.ir.packet_reader import read_packet
@@ -204,3 +205,14 @@ def test_every_engine_finds_a_compiled_program_equal(engine: str) -> None:
     after = compile_rules(before, Options()).program
     assert len(after.tables[0].chains) > len(before.tables[0].chains)
     assert isinstance(ENGINES[engine](before, after, Question()), Equal)
+
+
+@pytest.mark.parametrize("engine", ["exact", "diagrams"])
+def test_packets_that_a_match_drops_for_one_protocol_are_told_from_those_of_another(engine: str) -> None:
+    """Two rules need four bytes, each of one protocol; the first accepts what is accepted without it."""
+    ports = "-A FORWARD -p udp -m multiport --dports 1,2 -j DROP\n"
+    without = f"*filter\n:FORWARD ACCEPT [0:0]\n{ports}COMMIT\n"
+    with_it = without.replace("-A", "-A FORWARD -p ipcomp -m ipcomp --ipcompspi 1 -j ACCEPT\n-A")
+    (difference,) = hitables.check(with_it, without, engine=engine).differences
+    assert difference.packet is not None and difference.packet.l4_bytes < 4
+    assert difference.packet.values[Field.PROTO] == 108
