@@ -209,10 +209,10 @@ def test_every_engine_finds_a_compiled_program_equal(engine: str) -> None:
 
 @pytest.mark.parametrize("engine", ["exact", "diagrams"])
 def test_packets_that_a_match_drops_for_one_protocol_are_told_from_those_of_another(engine: str) -> None:
-    """Two rules need four bytes, each of one protocol; the first accepts what is accepted without it."""
-    ports = "-A FORWARD -p udp -m multiport --dports 1,2 -j DROP\n"
-    without = f"*filter\n:FORWARD ACCEPT [0:0]\n{ports}COMMIT\n"
-    with_it = without.replace("-A", "-A FORWARD -p ipcomp -m ipcomp --ipcompspi 1 -j ACCEPT\n-A")
-    (difference,) = hitables.check(with_it, without, engine=engine).differences
-    assert difference.packet is not None and difference.packet.l4_bytes < 4
-    assert difference.packet.values[Field.PROTO] == 108
+    """Two rules need twelve bytes, each of one protocol; the first accepts what is accepted without it."""
+    types = "-A FORWARD -p dccp -m dccp --dccp-types REQUEST -j DROP\n"
+    without = f"*filter\n:FORWARD ACCEPT [0:0]\n{types}COMMIT\n"
+    with_it = without.replace("-A", "-A FORWARD -p ah -m ah --ahspi 1 -j ACCEPT\n-A")
+    differences = hitables.check(with_it, without, engine=engine).differences
+    assert differences and {each.packet and each.packet.values[Field.PROTO] for each in differences} == {51}
+    assert all(each.packet and each.packet.l4_bytes < 12 for each in differences)
