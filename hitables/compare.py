@@ -189,6 +189,19 @@ class _Run:
         return self.ask(table, chains, backends), time.monotonic() - started
 
     def ask(self, table: str, chains: tuple[str, ...], backends: tuple[Backend, ...]) -> Answer:
+        answer = self.ask_of(self.before, self.after, table, chains, backends)
+        if isinstance(answer, Difference) and answer.packet and why_unreal(answer.packet, table):
+            return self.ask_of_real(answer, table, chains, backends)
+        return answer
+
+    def ask_of(
+        self,
+        before: Program,
+        after: Program,
+        table: str,
+        chains: tuple[str, ...],
+        backends: tuple[Backend, ...],
+    ) -> Answer:
         timeout = self.question.timeout
         if timeout is not None:
             timeout -= time.monotonic() - self.started
@@ -202,26 +215,23 @@ class _Run:
             chains=frozenset(chains),
             timeout=timeout,
         )
-        answer = self.engine(self.before, self.after, narrow, self.sampling, self.tell)
-        if isinstance(answer, Difference) and answer.packet and why_unreal(answer.packet, table):
-            return self.ask_of_real(answer, table, chains, narrow)
-        return answer
+        return self.engine(before, after, narrow, self.sampling, self.tell)
 
     def ask_of_real(
-        self, unreal: Difference, table: str, chains: tuple[str, ...], question: Question
+        self, unreal: Difference, table: str, chains: tuple[str, ...], backends: tuple[Backend, ...]
     ) -> Answer:
         """The answer for packets that a kernel may have, where *unreal* is one for a packet that none has."""
-        guarded = [without_unreal(program, (table,), chains) for program in (self.before, self.after)]
-        answer = self.engine(guarded[0], guarded[1], question, self.sampling, self.tell)
+        before, after = (without_unreal(program, (table,), chains) for program in (self.before, self.after))
+        answer = self.ask_of(before, after, table, chains, backends)
         if isinstance(answer, Equal):
             return replace(answer, real_only=True)
         if not isinstance(answer, Difference) or answer.packet is None or answer.backend is None:
             return answer
         if why_unreal(answer.packet, table):
             return unreal  # of a user chain, which has no such rules in front
-        before, after = self.walks(answer, answer.backend)
-        reason = self.differs(answer.packet, before, after)
-        return unreal if reason is None else replace(answer, before=before, after=after, reason=reason)
+        walks = self.walks(answer, answer.backend)
+        reason = self.differs(answer.packet, *walks)
+        return unreal if reason is None else replace(answer, before=walks[0], after=walks[1], reason=reason)
 
     def answered(self, answer: Answer, backends: tuple[Backend, ...]) -> tuple[Backend, ...]:
         """The backends for which *answer* holds."""
@@ -236,8 +246,8 @@ class _Run:
         """Whether the same packet makes the same difference under *backend*."""
         assert difference.packet is not None, "a difference without a packet is one of the whole table"
         before, after = self.walks(difference, backend)
-        reason = self.differs(difference.packet, before, after)
-        return reason == difference.reason and not before.open | after.open
+        is_same = self.differs(difference.packet, before, after) == difference.reason
+        return is_same and not before.open | after.open
 
     def walks(self, difference: Difference, backend: Backend) -> tuple[Walk, Walk]:
         """The packet of *difference* through both programs."""

@@ -484,7 +484,9 @@ def status(
         _show_status(result)
     repaired, still = 0, list[str]()
     if repair and any(each.differing for each in result.compared):
-        wanted = [family_of(family)] if family or not seen.unread else list(seen.found)
+        wanted = [family_of(family)]
+        if seen.unread:  # the others are left as they are
+            wanted = list(dict.fromkeys(each.family for each in result.compared if each.differing))
         with StateDirectory.open(folder) as store:
             for each in wanted:
                 repaired, notes = check.repair(store, each)
