@@ -20,7 +20,6 @@ _ERRORS: dict[str, dict[int, tuple[type[BaseException], str]]] = {
         lib.TREE_STOPPED: (KeyboardInterrupt, ""),
         lib.TREE_BAD_AXIS: (ValueError, "an axis is impossible: its width, or what it requires"),
         lib.TREE_BAD_BOX: (ValueError, "a box is empty, beyond its axes, or out of its rule's order"),
-        lib.TREE_BAD_POINT: (ValueError, "a point lies beyond the axes"),
         lib.TREE_BAD_OPTION: (ValueError, "no such builder"),
     },
     REDUNDANCY: {

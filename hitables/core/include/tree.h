@@ -29,7 +29,6 @@ enum tree_status {
     TREE_BAD_AXIS,
     TREE_BAD_BOX,
     TREE_BAD_OPTION, /* no builder has that name */
-    TREE_BAD_POINT,
     TREE_STOPPED /* by tree_stop */
 };
 
