@@ -18,19 +18,19 @@ NO_BUDGET = 2**63
 # tenth more.
 SIZE_PENALTY = 2.95
 
-# Grouping effort (`tries` of struct tree_options), and work limit: how often a builder examines each box, on
-# the mean, before it stops splitting.  Common are 10 to 90 times: acl1_10K 13, ipc1_10K 16, fw1_10K 79,
-# ipc1_100k 88.
+# Grouping effort (`grouping_effort` of struct tree_options), and work limit: how often a builder examines
+# each box, on the mean, before it stops splitting.  Common are 10 to 90 times: acl1_10K 13, ipc1_10K 16,
+# fw1_10K 79, ipc1_100k 88.
 EFFORTS = {"fast": (0, 24), "normal": (1, 500), "best": (2, 5000)}
 
 # The builder of the CoNEXT 2014 paper: any interval for a cut, and neither budget nor nesting kept.
 PAPER = "paper"
 
-# Builders that keep all constraints, in the engine's order.
 # Bytes that building may take: what a tree over so many boxes needs, and some to spare.  A million rules of
 # ClassBench's acl1 take 4 GB; a tree that would take the rest of the machine is not worth its printed rules.
 MEMORY, MEMORY_PER_BOX = 2**31, 8 * 1024
 
+# Builders that keep all constraints, in the engine's order.
 ALGORITHMS = tuple(name for name, is_bounded in trees.BUILDERS.items() if is_bounded)
 
 
@@ -67,8 +67,8 @@ def grow(
                   most rules lie apart
     lone_chains   paper: LONE_LOOKUPS in place of LOOKUPS (tree.py)
     first_cuts    paper: equal cuts that are tried first, unless the root of a node's rules is more
-    memory        most bytes that building may take (0: no limit; None: MEMORY, and MEMORY_PER_BOX for each
-                  box); MemoryError beyond
+    memory        most bytes that building may take, scratch aside (0: no limit; None: MEMORY, and
+                  MEMORY_PER_BOX for each box); MemoryError beyond
     effort        auto, bisect: one of EFFORTS
 
     A KeyboardInterrupt in the main thread ends the building.

@@ -75,7 +75,7 @@ class Tree:
 
     entry       the rule of each entry; -1 where its step has none
     step, link  what each entry does (Step), and the node that it leads to; a tree of one group has RULE only
-    peak        bytes that building it took
+    peak        bytes that building it took, scratch aside
     longest     most rules that a packet reads, where that is known better than by adding up; 0: it is not
     """
 

@@ -106,7 +106,7 @@ class AxisInput(NamedTuple):
 class TreeArrays(NamedTuple):
     """A tree: arrays of NODE and EDGE; of each entry its rule, its `EntryKind` and the node that it leads to.
 
-    peak  bytes that building it took
+    peak  bytes that building it took, scratch aside
     """
 
     node: Array

@@ -102,11 +102,13 @@ struct tree_options {
                         * apart */
     uint8_t lone_chains; /* paper: LONE_LOOKUPS in place of LOOKUPS */
     uint32_t first_cuts; /* paper: equal cuts that are tried first, if the root of the rules is not more */
-    size_t memory; /* bytes that building may take; 0: any */
+    size_t memory; /* bytes that the arena of a build, and the lists of grids, may take; 0: any.  Scratch and
+                    * flattened trees are not counted */
     uint32_t work_limit; /* how often each box is read, on average, in one tree, before no list is split any
                           * more; 0: any */
-    uint32_t grouping_effort; /* auto: 0 choose the grouping by a small sample, 1 by a larger one, 2 build all
-                                 in full */
+    uint32_t grouping_effort; /* auto: 0 build the grouping that is cheapest on a small sample; 1 on a larger
+                               * sample, and single trees that are near it; 2 on the largest, and all
+                               * groupings that are near it: the cheapest of those built is taken */
 };
 
 /* What an entry of a node does with a packet.  All but ACT, CALL and GO first try the matches of their rule.
@@ -148,7 +150,7 @@ struct tree {
     int32_t *entry; /* [entries] rules; -1 for steps without a rule */
     uint8_t *step; /* [entries] enum tree_step */
     uint32_t *link; /* [entries] nodes */
-    size_t bytes; /* bytes that building took at most */
+    size_t bytes; /* of the arenas of the build and of the tree; scratch is not counted */
     struct arena *arena; /* owns the arrays */
 };
 

@@ -3,11 +3,11 @@
  * Idea: of the tests that the axes allow, take the one that leaves the least expected work, where copies of
  * rules count extra (bisect_tests.c).  Only the taken side of a test nests, so when nesting gets scarce the
  * estimate of work itself favours small taken sides (bisect_work.c).  The tree grows best first, the split
- * with the largest saving per printed rule next, until no split saves or the budget is used up.  Rules that
- * cover a whole region and come first are read before its test, once.
+ * next that saves most for the rules that it copies (leaf_judge), until no split saves or the budget is used
+ * up.  Rules that cover a whole region and come first are read before its test, once.
  * Cost: O(n log n) per node and axis, n the boxes of the node.
- * Invariant: entries and decisions never exceed the budget, nor taken tests on a path max_nesting.  Same
- * input, same tree.
+ * Invariant: a node is split only if entries and decisions stay within the budget then (a list that is not
+ * split may exceed it); taken tests on a path never exceed max_nesting.  Same input, same tree.
  * Threading: none; everything lives in the space's arena.
  */
 #include "bisect_internal.h"

@@ -38,7 +38,7 @@ struct open_leaf {
     struct test_choice choice;
     uint32_t table; /* of work */
     double scale; /* cost of a rule here, over its cost in the table of work */
-    double rank; /* saving per printed rule: the greatest is split first */
+    double rank; /* the greatest is split first: see leaf_judge */
     uint32_t order; /* of creation, to break ties */
 };
 

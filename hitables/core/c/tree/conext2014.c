@@ -15,7 +15,7 @@
  * Differs from the 2014 tool: of equally good axes it took one at random, we take the first; all its parts
  * but the last were a value longer than an even share, so parts beyond the node's own end were printed as
  * empty intervals; "none" was forgotten.
- * Threading: none; everything lives in the space's arena.
+ * Threading: none; memory is that of the space (tree.c).
  */
 #include "conext2014.h"
 

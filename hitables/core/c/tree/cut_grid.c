@@ -9,7 +9,7 @@
  * Invariant: a point that reaches a node finds all rules of the node that it meets; a point outside all parts
  * of a grid meets none, so any part may take it.  Entries and decisions never exceed the budget, and the
  * tests taken on a path never exceed max_nesting.
- * Threading: none; everything lives in arenas of one growth.
+ * Threading: none; lists of boxes live in two arenas of the growth, all else in the space's arena or scratch.
  */
 #include "cut_grid.h"
 

@@ -5,7 +5,7 @@
  * node.
  * Cost: per node, its boxes times the cells that they meet, and the square of short lists.
  * Invariant: a point that lies in a cell finds all rules of the node that it meets there.
- * Threading: none; lists live in arenas of the growth.
+ * Threading: none; boxes of new nodes live in an arena of the growth, lists of cells in the space's scratch.
  */
 #include "cut_grid.h"
 
@@ -299,8 +299,9 @@ static bool joins(const struct space *space, const struct range *one, const stru
     return space->in->axis[axis].cut != TREE_CUT_PREFIX || (!(low & below) && (high & below) == below);
 }
 
-/* Patches for the lists.  Equal lists that are leaves become one; others only in neighbours along the last
- * cut, since cutting the hull of any cells again and again may never end. */
+/* Make a part for each cell: p->empty where its list is empty.  Equal lists that are leaves become one part;
+ * others only in neighbours along the last cut, since cutting the hull of any cells again and again may never
+ * end. */
 static bool cells_merge(struct grid_growth *p, struct grid_node *node, const struct cell_lists *cells)
 {
     uint32_t slots = 2, row = node->plan->cut[node->plan->cuts - 1].parts;

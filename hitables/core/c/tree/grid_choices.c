@@ -85,7 +85,8 @@ uint32_t count_distinct(struct grid_growth *p, const struct grid_node *node, uin
 
 /* Tests. */
 
-/* Whether the test makes both lists shorter, or one of them and the region. */
+/* Whether some box lies inside the interval alone, so that the list of packets that fail the test is shorter,
+ * and the list of those that pass it is not empty. */
 static bool helps(const struct space *space, const struct grid_node *node, const struct probe *probe)
 {
     uint32_t in = 0, out = 0;

@@ -7,7 +7,7 @@
  * is too low.
  * Cost: VISITS nodes of a grown tree, and WINDOW rules of each later group, per rule.
  * Invariant: of the rules before r, those that a version lacks meet no box of r.
- * Threading: none; everything lives in the space's arena.
+ * Threading: none; memory is that of the space (tree.c).
  */
 #include "group_trees.h"
 

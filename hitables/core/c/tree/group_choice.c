@@ -5,9 +5,11 @@
  * sample first, then in full for those that are near.  A rule that is wide in both addresses and stands in
  * front of the list precedes most rules of other groups, each of which would need a version for it; in the
  * head it costs one read.
- * Cost: a handful of builds over SAMPLE rules, and one or two in full.
+ * Cost: a handful of builds over the sample (choose_sample).  Then in full: with effort 0 one, with 1 or 2
+ * also near ones, and up to MOST_TRIES more where none fits; with many groups each is built with several
+ * shares of the nesting.
  * Invariant: the first grouping is one tree without a head, which keeps any budget.
- * Threading: none; everything lives in the space's arena.
+ * Threading: none; memory is that of the space (tree.c).
  */
 #include "group_trees.h"
 
@@ -23,7 +25,8 @@ enum {
     MOST_SLACK = 3,
     SHALLOW = 30,    /* a limit of nesting that is felt */
     MANY_RULES = 100, /* a tree of fewer rules needs no head: its leaves have few copies */
-    SAMPLE = 2000,   /* rules by which the grouping is chosen */
+    SAMPLE = 2000,   /* rules of the sample with effort 1, at most; with 0 a quarter, with 2 four times as
+                      * many; FEW_STAYERS aside */
     MOST_TRIES = 4,  /* groupings that are built in full because others do not fit */
     FEW_STAYERS = 20 /* all rules that may not be moved are in the sample if they are one in so many */
 };

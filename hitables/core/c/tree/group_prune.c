@@ -5,7 +5,7 @@
  * version of its node, so the number of versions counts.
  * Cost: a few steps per node, and the boxes of the leaves that are put in line.
  * Invariant: a pruned tree finds what the grown one finds.
- * Threading: none; everything lives in the space's arena.
+ * Threading: none; memory is that of the space (tree.c).
  */
 #include "group_trees.h"
 

@@ -75,7 +75,7 @@ struct group_trees {
     struct tree_boxes passing; /* the input, but a search does not end at rules that are not final */
     struct grouping grouping;
     uint32_t every; /* the sample has one rule in this many */
-    uint32_t rules; /* in the sample */
+    uint32_t rules; /* in groups: those of the sample that are neither in the head nor COVERED */
     uint32_t slack; /* nesting shared out among the trees beyond the limit, which no path may exceed */
     uint32_t nesting; /* of the trees as they were built last */
     bool every_stayer; /* the sample has all rules that may not be moved */

@@ -7,7 +7,8 @@
  * their rules, rules that all parts have in common are kept above them, leaves of equal lists are one (and
  * neighbours), rules that others hide within a node are left out of it (cut_grid.c).
  * Differs: of the combinations of cuts the paper tries all, here the axis is doubled next that leaves the
- * shortest longest list; parts are powers of two wide, so that a search shifts.
+ * shortest longest list; parts are powers of two wide, so that a shift finds those that a box
+ * meets (cut_span).
  * Cost: the boxes of a node (at most SAMPLE of them), times the parts that they meet, per doubling and axis.
  * Invariant: that of cut_grid.c.
  * Threading: none.

@@ -166,7 +166,7 @@ struct probe probe_of(const struct space *space, const struct range *region, uin
     if (low > along->low)
         probe.inner.low = probe.touch.low + (line->edge[probe.touch.low] < low);
     if (high < along->high) {
-        /* Wraps to UINT32_MAX + 1 = 0 only for rank 0, whose end is then above high: nothing is inner. */
+        /* An interval that ends above high is not inner; where it is the first of all, none is. */
         if (line_end(line, probe.touch.high) <= high)
             probe.inner.high = probe.touch.high;
         else if (probe.touch.high > 0)
@@ -306,7 +306,7 @@ static bool names_can_test(const struct tree_axis *axis, u128 low, u128 high)
     return high - low == ((u128)1 << 8 * padding) - 1;
 }
 
-/* Whether one rule can test the axis for low..high. */
+/* Whether one rule can test the axis for low..high; of TREE_CUT_PREFIX callers do not ask. */
 bool axis_can_test(const struct tree_axis *axis, u128 low, u128 high)
 {
     u128 size = high - low, left = size;

@@ -7,9 +7,11 @@
  * rules printed, over points drawn from the rules.  The first rules of the list may be read before all trees.
  * Rules that may not be moved stay in the first group, or, if they are LATE, in the last: either way a packet
  * meets them once, in list order, when no earlier rule has decided it.
- * Cost: that of bisecting each group.
- * Invariant: every point finds its first rule; the budget and the nesting are kept.
- * Threading: none; everything lives in the space's arena.
+ * Cost: per grouping, bisecting each group and finding what each rule asks (group_asks.c); then the pruned
+ * trees are assembled, flattened and searched for POINTS points, once per size penalty that fit() tries.
+ * Invariant: every point finds its first rule; the nesting is kept, and the budget, which is raised to the
+ * length of the list if it is below.
+ * Threading: none; memory is that of the space (tree.c), and an arena for each flattened tree.
  */
 #include "group_trees.h"
 

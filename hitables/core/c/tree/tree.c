@@ -6,8 +6,9 @@
  * Invariant: the paths of a tree tile space, and every point meets on its path all rules whose boxes hold it
  * there, in list order, up to a final one that covers the rest.  So a search of the tree gives the answer
  * that reading the list from the top gives.
- * Memory: what a build keeps comes from the space's arena, which the caller limits; scratch that grows and
- * shrinks comes from the space's scope.  The finished tree has an arena of its own.
+ * Memory: what a build keeps comes from the space's arena, which the caller limits.  Scratch that grows and
+ * shrinks comes from the space's scope, and flattened trees, the finished one too, have arenas of their own:
+ * these are not limited.
  * Threading: one tree is built by one thread; tree_stop may be called from any.
  */
 #include "tree_internal.h"

@@ -188,7 +188,8 @@ bool range_trim(const struct space *space, const struct hole *holes, uint32_t ax
 bool box_covers(const struct space *space, uint32_t box, const struct range *region);
 /* How many boxes of the list precede, or belong to, the first final rule that covers the region. */
 uint32_t list_cut(const struct space *space, const uint32_t *box, uint32_t boxes, const struct range *region);
-/* Whether the axis may be tested in the region; whether one rule can test it for low..high. */
+/* Whether the axis may be tested in the region; whether one rule can test it for low..high (not asked of
+ * TREE_CUT_PREFIX, whose tests are made as prefixes). */
 bool axis_usable(const struct space *space, const struct range *region, uint32_t axis);
 bool axis_can_test(const struct tree_axis *axis, u128 low, u128 high);
 
