@@ -16,13 +16,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hitables.core.prover import ProveAction, ProveOp
+from hitables.core.prover import MOST_EVENTS, MOST_TESTS, ProveAction, ProveOp
 from hitables.ir.fact import Fact
 from hitables.ir.fields import Family, Field, top
 from hitables.ir.packet import Backend
 from hitables.ir.program import Table
 from hitables.ir.rule import Kind, Match, Metadata, Role, Rule, Target
-from hitables.verify.encoding import MOST_EVENTS, MOST_TESTS
 from hitables.verify.match_table import mask
 
 from .chain_names import GeneratedNames

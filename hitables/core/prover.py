@@ -26,6 +26,8 @@ U32 = npt.NDArray[np.uint32]
 U32s: TypeAlias = "U32 | array[int]"
 
 NONE = 0xFFFFFFFF  # in place of the number of a rule or a chain
+MOST_TESTS: int = lib.PROVE_MOST_TESTS  # of one rule: who makes the arrays refuses longer ones
+MOST_EVENTS: int = lib.PROVE_MOST_EVENTS
 # Programs of at most FEW rules are compared for QUICK seconds in the caller's thread: too short to interrupt.
 FEW, QUICK = 500, 0.01
 
@@ -211,7 +213,10 @@ class Mismatch(NamedTuple):
 
 
 class Prover:
-    """Two programs in the engine.  MemoryError, which names *table*, when they exceed *max_memory*."""
+    """Two programs in the engine.  MemoryError, which names *table*, when no memory is left to copy them.
+
+    *max_memory* bounds what is taken afterwards, with the copies: NO_MEMORY is returned beyond it.
+    """
 
     def __init__(
         self,

@@ -24,7 +24,17 @@ from typing import Any
 import numpy as np
 
 from hitables.core.distinct import distinct
-from hitables.core.prover import NONE, U32, ChainArrays, ClassWords, EffectArrays, ProveAction, Prover
+from hitables.core.prover import (
+    MOST_EVENTS,
+    MOST_TESTS,
+    NONE,
+    U32,
+    ChainArrays,
+    ClassWords,
+    EffectArrays,
+    ProveAction,
+    Prover,
+)
 from hitables.errors import Unsupported
 from hitables.ir.attributes import Attribute, common, made_of_all
 from hitables.ir.fact import Assignment, Fact
@@ -39,7 +49,6 @@ from .match_table import Ints, mask, number_matches
 from .packet_classes import Need, PacketClass, classes, needs_of
 from .told_facts import AttributeWords
 
-MOST_TESTS, MOST_EVENTS = 60, 30  # of one rule; the engine holds them as bits
 _PROTO = int(Field.PROTO)
 
 
@@ -407,7 +416,10 @@ def _need_kind(match: Match) -> tuple[object, ...]:
 
 
 def _refuse_long(matches: list[Match], inverse: Ints, counts: Ints, starts: U32) -> None:
-    """Unsupported when a rule has more tests than the engine holds as bits."""
+    """Unsupported when a rule may have more tests or events than the engine has room for.
+
+    A match asks one event at most, and has one test besides its own if it is a predicate.
+    """
     tests = np.fromiter((len(match.tests) + 1 for match in matches), np.int64, len(matches))
     total = np.concatenate(([0], np.cumsum(tests[inverse])))
     of_rule = total[starts[1:]] - total[starts[:-1]]

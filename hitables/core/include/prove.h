@@ -34,7 +34,12 @@ enum prove_status {
     PROVE_PAIRS, /* rules with memory could be paired in two ways: run again with *strict* */
 };
 
-/* Chains of the first program precede those of the second.  prover_new copies all arrays. */
+/* What one rule may have; lower.c has room for more of both. */
+enum prove_most { PROVE_MOST_TESTS = 60, PROVE_MOST_EVENTS = 30 };
+
+/* Chains of the first program precede those of the second.  The caller refuses rules with more than
+ * PROVE_MOST_TESTS tests (those of a PROVE_EITHER count as one) or PROVE_MOST_EVENTS events in all of their
+ * matches.  prover_new copies all arrays. */
 struct prove_input {
     uint32_t dims, tests, matches, rules, chains,
         chains_before; /* chains_before: chains of the first program */
@@ -72,7 +77,8 @@ struct prove_class {
  * failure: the prover stays usable, and prover_free frees it. */
 struct prover;
 
-/* NULL when memory is exhausted.  *memory*: bytes that it may take, 0 for any number. */
+/* NULL when memory is exhausted.  *memory*: bytes that it may take, 0 for any number.  The copy of the input
+ * counts but is not refused: functions return PROVE_NO_MEMORY where more would be taken. */
 struct prover *prover_new(const struct prove_input *input, size_t memory);
 void prover_free(struct prover *prover);
 
@@ -97,7 +103,8 @@ enum prove_alteration {
     PROVE_LEAVE_OUT, /* the second program loses the rule */
     PROVE_MARK, /* the rule's verdict differs in the two programs: a packet that matches it is a difference */
     PROVE_REMOVE, /* both programs lose the rule, for the rest of the class; prover_restore does not undo it.
-                     What was known of the chains of *touched* is read anew. */
+                     Whether the chains of *touched* end each packet is found anew; what else is known of
+                     them still holds. */
 };
 /* Alter a rule, numbered a and b in the two programs, for the runs that follow in this class.
  * touched[count]: chains of the first program that reach the rule, its own included. */

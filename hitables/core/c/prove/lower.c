@@ -9,11 +9,16 @@
  */
 #include "residual.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "chain_index.h"
 
+/* A bit of residual_item.open for each test of a part; a part for each event, and one behind the last.  The
+ * caller refuses longer rules (prove.h), so the arrays are written unchecked but for the asserts. */
 enum { MOST_TESTS = 64, MOST_PARTS = 32 };
+_Static_assert((int)PROVE_MOST_TESTS <= (int)MOST_TESTS && (int)PROVE_MOST_EVENTS < (int)MOST_PARTS,
+               "room for each rule");
 
 void residual_enter(struct residual *r, const struct prove_class *class)
 {
@@ -138,6 +143,7 @@ static void add_test(struct rule_reading *reading, uint32_t test)
         at--;
     if (at > 0 && tests[at - 1] == test)
         return;
+    assert(*n < MOST_TESTS);
     memmove(tests + at + 1, tests + at, (*n - at) * sizeof *tests);
     tests[at] = test;
     ++*n;
@@ -212,6 +218,7 @@ static void read_match(const struct residual *r, uint32_t match, struct rule_rea
                 end_reading(reading, ACTION_VERDICT);
             break;
         case PROVE_EVENT:
+            assert(reading->parts + 1 < MOST_PARTS);
             reading->changes[reading->parts] = 0;
             reading->event[reading->parts++] = arg;
             reading->n[reading->parts] = 0;

@@ -4,10 +4,10 @@
  * alike, each for other packets, or in a chain of its own.  Cutting by each of them would show it; reading
  * each once does, too.
  * Cost: each item of the list, and the rules of the chains that items enter, up to a bound that grows with
- * the list.
+ * the list.  Of each chain behind a list (prover_behind), at most all rules of the input, twice.
  * Invariant: true means that each packet of the region leaves the list by the verdict, and that nothing else
  * happens to it.
- * Threading: none; nothing is written.
+ * Threading: none; what is found of a chain behind is kept in its prover, for the runs of the class.
  */
 #include "prove_internal.h"
 

@@ -4,8 +4,9 @@
  * prove equal then count as equal wherever they are entered.  Pairs that are proved behind a match with
  * memory or a write are kept for the run (lemmas.c).
  * Cost: that of the proofs (prove.c); a class reads each rule once.
- * Invariants: r.canon maps a chain to another only after their equality was proved in this class.  After a
- * run that ended early each chain is read, with all that it enters, or counts as not read.
+ * Invariants: r.canon maps a chain to another only after their equality was proved in this class, or if both
+ * programs are one (prover_same): then altered chains are told apart by r.touched.  After a run that ended
+ * early each chain is read, with all that it enters, or counts as not read.
  * Memory: the handle owns the budget from which everything else comes, so it is allocated by itself.
  * Threading: one thread per prover; prover_stop may be called from any.
  */

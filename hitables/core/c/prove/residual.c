@@ -6,7 +6,7 @@
  * way.  A test of something that an item in front of it may write stays open (blocked) until that item is
  * removed.  A called chain is inlined in its caller's list, followed by an item that marks its end, to which
  * RETURN leads.
- * Cost: an item is 32 bytes and is visited once per cut of the region.
+ * Cost: an item is 24 bytes and is visited once per cut of the region.
  * Invariant: the list decides each packet of the region as the rules that it was made of do.
  * Memory: lists and sets come from a stack of reserved addresses, freed by restoring its top; what grows
  * comes from the budget, the copy of the input from an arena.  All of it counts towards the limit.
@@ -80,7 +80,6 @@ bool residual_open(struct residual *r, const struct prove_input *input, size_t m
     r->region = arena_take(r->input, input->dims * sizeof *r->region + 1);
     r->rule_guarded = arena_take(r->input, input->rules * sizeof *r->rule_guarded + 1);
     r->rule_read = arena_take(r->input, input->rules + 1);
-    r->input_bytes = arena_bytes(r->input);
     r->chain_state = arena_take(r->input, input->chains + 1);
     r->chain_once = arena_take(r->input, input->chains + 1);
     r->chain_acts = arena_take(r->input, input->chains + 1);
@@ -119,7 +118,7 @@ void residual_close(struct residual *r)
 /* Bytes taken, the scratch stack's aside. */
 size_t residual_bytes(const struct residual *r)
 {
-    return r->input_bytes + budget_bytes(r->budget);
+    return arena_bytes(r->input) + budget_bytes(r->budget);
 }
 
 /* Whether *size* further bytes would pass the limit. */

@@ -97,7 +97,7 @@ struct residual {
     /* The scratch stack. */
     unsigned char *stack;
     size_t stack_size, top, peak;
-    size_t input_bytes, limit; /* limit: bytes in all; 0: any number */
+    size_t limit; /* bytes in all; 0: any number */
     uint64_t looked_at; /* rules put in lists, and items copied with them */
     bool failed; /* memory is exhausted */
     bool plain; /* lists have all rules that packets meet; chain_ends and chain_idle are not used */
