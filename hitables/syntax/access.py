@@ -3,8 +3,8 @@
 Each row of `extensions/` names these states and, as its source, the kernel files that bear the row out
 (below net/ of Linux 6.1).  The default denies: a match without a source reads and writes every state, and a
 target without one writes every state.  Extensions that the kernel at hand lacks have no source, because
-`make matrix` cannot test them against that kernel (docs/matrix.md): CLUSTERIP, CONNSECMARK, LED, SECMARK,
-ULOG, ipvs.
+`make matrix` cannot test them against that kernel (docs/matrix.md): CLUSTERIP, CONNSECMARK, LED, MIRROR,
+SAME, SECMARK, ULOG, ipvs, quota2.
 
 Both proof engines read these states, so the proof does not detect a row that omits one: only `make matrix`
 does.

@@ -37,8 +37,9 @@ PROTOCOL_MATCH = {
 # Names that no user chain may have: iptables refuses them.
 RESERVED = frozenset({"ACCEPT", "DROP", "QUEUE", "RETURN"})
 
-# Targets without options that other packages bring.  A name that is neither one of these, nor a target of the
-# table, nor a declared chain, is reported as a missing chain.
+# Targets of other packages that a rule may name without options; with options a name is surely no chain.  A
+# name without them that is neither one of these, nor a target of the table, nor a declared chain, is reported
+# as a missing chain.
 FOREIGN_TARGETS = frozenset(
     {"ACCOUNT", "CHAOS", "DELUDE", "DHCPMAC", "DNETMAP", "ECHO", "IPMARK", "LOGMARK", "NETFLOW", "STEAL",
      "SYSRQ", "TARPIT", "IPV4OPTSSTRIP", "LSCAN", "RTPENGINE", "XOR", "FULLCONENAT", "FLOWOFFLOAD"}

@@ -52,7 +52,8 @@ static void begin(struct boxes_left *left, uint32_t axes, const uint32_t *low, c
     left->count = 1;
 }
 
-/* Subtract a box.  False: too many boxes would be left; then nothing is subtracted. */
+/* Subtract a box.  False: too many boxes would be left; then it is subtracted from some of them, which may be
+ * cut into more, and from the others not. */
 static bool subtract(struct boxes_left *left, uint32_t axes, const uint32_t *low, const uint32_t *high)
 {
     size_t size = 2 * (size_t)axes;
