@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import command_clients
+from support import command_clients, scale
 
 import hitables
 from benchmarks.before_after import gains
@@ -210,3 +210,10 @@ def test_the_lines_of_the_pages_are_not_too_long() -> None:
         lines = [line for line in lines if not line.lstrip().startswith(("|", "#"))]
         long += [f"{name_of(page)}: {line}" for line in lines if len(line) > 122]
     assert long == []
+
+
+def test_the_page_has_the_shares_of_examples_that_are_tried() -> None:
+    few, of = scale.SHARE
+    shares = f"`make test` tries {few} in {of} of the first and {scale.FEWER} of the second, "
+    page = " ".join((ROOT / "docs/development.md").read_text().split())
+    assert f"of others it is {scale.USUAL}. {shares}`make deep` {scale.DEEP} times the whole." in page
