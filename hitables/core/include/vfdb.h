@@ -90,7 +90,8 @@ struct vfdb_ops {
     int (*insert)(void *db, const uint32_t *box, uint32_t priority);
     int (*remove)(void *db, const uint32_t *box, uint32_t priority);
     int (*search)(const void *db, const uint32_t *headers, size_t count, uint32_t *answers);
-    /* The same answers; adds to work[i] what header i took.  Slower than search, which counts nothing. */
+    /* The same answers; adds to work[i] what header i took.  Slower than search, which counts nothing.  The
+     * tests want it of each algorithm. */
     int (*search_counted)(const void *db, const uint32_t *headers, size_t count, uint32_t *answers,
                           struct vfdb_work *work);
     /* Whether an update may begin; *wait*: wait until one may, beside searches.  NULL: always. */
