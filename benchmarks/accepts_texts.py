@@ -192,6 +192,10 @@ class Subject:
 
     def base(self) -> str:
         """The words of a rule that loads."""
+        bases = TARGET_BASES if self.is_target else MATCH_BASES
+        assert self.name in bases, (
+            f"{self.name} has no rule in {'TARGET' if self.is_target else 'MATCH'}_BASES of {__file__}"
+        )
         if not self.is_target:
             return MATCH_BASES[self.name] + " -j ACCEPT"
         return f"{BEFORE.get(self.name, '')}-j {self.name} {TARGET_BASES[self.name]}".strip()

@@ -238,7 +238,12 @@ MODULES = "integrations/ansible_collections/hitables/firewall/plugins/modules"
 def test_every_preset_is_named_where_the_option_is_explained(page: str) -> None:
     words = (Path(__file__).parents[2] / page).read_text().replace("`", "").replace('"', "").split()
     *others, last = PRESETS
-    assert re.search(f"{', '.join(others)}(,| and| or) {last}", " ".join(words))
+    listed = f"{', '.join(others)}(,| and| or) {last}"
+    missing = [name for name in PRESETS if not {name, f"{name},", f"{name}.", f"{name};"} & set(words)]
+    assert re.search(listed, " ".join(words)), (
+        f"{page} must name the presets of hitables/ir/foreign.py in its order: {', '.join(PRESETS)}"
+        f" (it does not name {missing})"
+    )
 
 
 # What firewalld 2.3 makes with FirewallBackend=iptables, for one zone; StrictForwardPorts=yes adds *_dnat, and
