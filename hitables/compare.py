@@ -7,7 +7,8 @@ does not hide the next.
 Invariant: every chain that the question names is in exactly one case for each backend.
 
 Packets that no kernel has make no difference (ir/unreal.py): where an engine finds one, it is asked again
-with rules in front of both that drop these packets.
+with rules in front of both that drop these packets.  Nor does it make a difference whether a limit is asked
+for packets up to it or above it (ir/limits_above.py).
 
 Cost: one run of the engine for each table that is equal; for one that differs, up to one more for each
 chain and backend; and twice that where a packet was found that no kernel has.
@@ -24,6 +25,7 @@ from .errors import NotComparable
 from .ir import semantics
 from .ir.choices import Malformed
 from .ir.headers import is_malformed
+from .ir.limits_above import differ_in_above, up_to
 from .ir.packet import Backend, Packet
 from .ir.program import Program
 from .ir.semantics import Walk
@@ -189,9 +191,10 @@ class _Run:
         return self.ask(table, chains, backends), time.monotonic() - started
 
     def ask(self, table: str, chains: tuple[str, ...], backends: tuple[Backend, ...]) -> Answer:
-        answer = self.ask_of(self.before, self.after, table, chains, backends)
-        if isinstance(answer, Difference) and answer.packet and why_unreal(answer.packet, table):
-            return self.ask_of_real(answer, table, chains, backends)
+        answer = self.ask_of_real(self.before, self.after, table, chains, backends)
+        if isinstance(answer, Difference) and differ_in_above(self.before, self.after):
+            alike = self.ask_of_real(up_to(self.before), up_to(self.after), table, chains, backends)
+            return alike if isinstance(alike, Equal) else answer
         return answer
 
     def ask_of(
@@ -218,10 +221,18 @@ class _Run:
         return self.engine(before, after, narrow, self.sampling, self.tell)
 
     def ask_of_real(
-        self, unreal: Difference, table: str, chains: tuple[str, ...], backends: tuple[Backend, ...]
+        self,
+        before: Program,
+        after: Program,
+        table: str,
+        chains: tuple[str, ...],
+        backends: tuple[Backend, ...],
     ) -> Answer:
-        """The answer for packets that a kernel may have, where *unreal* is one for a packet that none has."""
-        before, after = (without_unreal(program, (table,), chains) for program in (self.before, self.after))
+        """The answer for packets that a kernel may have."""
+        unreal = self.ask_of(before, after, table, chains, backends)
+        if not isinstance(unreal, Difference) or not unreal.packet or not why_unreal(unreal.packet, table):
+            return unreal
+        before, after = (without_unreal(program, (table,), chains) for program in (before, after))
         answer = self.ask_of(before, after, table, chains, backends)
         if isinstance(answer, Equal):
             return replace(answer, real_only=True)

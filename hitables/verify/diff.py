@@ -27,6 +27,7 @@ from hitables.ir import semantics
 from hitables.ir.fields import ICMP, ICMPV6, PORT_PROTOCOLS, Family, Field, top
 from hitables.ir.hooks import hook_box
 from hitables.ir.intervals import Values
+from hitables.ir.limits_above import differ_in_above, up_to
 from hitables.ir.packet import Backend, Outcome
 from hitables.ir.packet_text import show_values
 from hitables.ir.program import Program
@@ -112,6 +113,16 @@ class Changes:
 def changes(before: Program, after: Program, question: Question, *, tell: Tell) -> Changes:
     """Every difference, the largest region first.  Raises as `hitables.compare.check` does."""
     before, after = comparable(before, after)
+    out = _changes(before, after, question, tell)
+    if out.regions and differ_in_above(before, after):
+        alike = _changes(up_to(before), up_to(after), question, tell)
+        differing = {(change.table, change.chain) for change in alike.regions}
+        if alike.complete:
+            out.regions = [each for each in out.regions if (each.table, each.chain) in differing]
+    return out
+
+
+def _changes(before: Program, after: Program, question: Question, tell: Tell) -> Changes:
     out = Changes(before.family)
     merged: dict[tuple[object, ...], Change] = {}
     for comparison in comparisons(before, after, question):
