@@ -11,6 +11,7 @@ from ..errors import HitablesError
 from .help import argument, command, option, section
 from .options import data_options, is_json, max_memory_option, output_option
 from .progress import progress_bar
+from .terminal import Printer
 from .traffic import generate_traffic
 from .values import Size
 
@@ -19,6 +20,7 @@ TRAFFIC_PACKETS = 1_000_000
 
 
 @command(
+    cls=Printer,
     short_help="List the tree builders and the classifiers.",
     examples=(
         ("List all algorithms", "hitables algorithms"),

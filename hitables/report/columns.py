@@ -17,13 +17,21 @@ _BORDERS = 3  # columns of the terminal between two cells
 _LEAST_TEXT = 12  # columns of a text that is wrapped
 
 
+class _Columns(Console):
+    def on_broken_pipe(self) -> None:
+        """Let the command answer the error: this is called where it is caught, to end the process with 1."""
+        error = sys.exc_info()[1]
+        if error is not None:
+            raise error
+
+
 def open_console(width: int, *, stderr: bool = False, **settings: Any) -> Console:
     """A console that prints text as it is: a chain may be called [red] or :bug:.
 
     width  of the output where it is no terminal
     """
     stream = sys.stderr if stderr else sys.stdout
-    return Console(
+    return _Columns(
         stderr=stderr, width=None if stream.isatty() else width, markup=False, emoji=False, **settings
     )
 

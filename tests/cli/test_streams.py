@@ -146,14 +146,19 @@ def test_a_full_or_closed_standard_output_gives_one_line(
 
 @pytest.mark.parametrize(
     ("words", "status", "message"),
-    [("lint", 141, ""), ("compile", 2, "hitables: the reader of the output closed it\n")],
+    [
+        ("lint {}/a.rules", 141, ""),
+        ("stats {}/a.rules", 141, ""),
+        ("algorithms", 141, ""),
+        ("compile {}/a.rules", 2, "hitables: the reader of the output closed it\n"),
+    ],
 )
 def test_a_reader_that_closes_a_pipe_is_told_of_where_more_than_words_is_lost(
     words: str, status: int, message: str, folder: Path
 ) -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    command = [BIN / "hitables", words, folder / "a.rules"]
+    command = [BIN / "hitables", *(word.format(folder) for word in words.split())]
     with open(writing, "wb") as output:
         done = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr) == (status, message)
