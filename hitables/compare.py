@@ -42,6 +42,7 @@ from .verify.question import (
     with_open_policies,
 )
 
+Both = tuple[Program, Program]  # before and after
 Tell = Callable[[str], None]  # receives the name of each step as it begins
 
 
@@ -191,19 +192,15 @@ class _Run:
         return self.ask(table, chains, backends), time.monotonic() - started
 
     def ask(self, table: str, chains: tuple[str, ...], backends: tuple[Backend, ...]) -> Answer:
-        answer = self.ask_of_real(self.before, self.after, table, chains, backends)
-        if isinstance(answer, Difference) and differ_in_above(self.before, self.after):
-            alike = self.ask_of_real(up_to(self.before), up_to(self.after), table, chains, backends)
+        both = self.before, self.after
+        answer = self.ask_of_real(both, table, chains, backends)
+        if isinstance(answer, Difference) and differ_in_above(*both):
+            alike = self.ask_of_real((up_to(both[0]), up_to(both[1])), table, chains, backends)
             return alike if isinstance(alike, Equal) else answer
         return answer
 
     def ask_of(
-        self,
-        before: Program,
-        after: Program,
-        table: str,
-        chains: tuple[str, ...],
-        backends: tuple[Backend, ...],
+        self, both: Both, table: str, chains: tuple[str, ...], backends: tuple[Backend, ...]
     ) -> Answer:
         timeout = self.question.timeout
         if timeout is not None:
@@ -218,22 +215,17 @@ class _Run:
             chains=frozenset(chains),
             timeout=timeout,
         )
-        return self.engine(before, after, narrow, self.sampling, self.tell)
+        return self.engine(*both, narrow, self.sampling, self.tell)
 
     def ask_of_real(
-        self,
-        before: Program,
-        after: Program,
-        table: str,
-        chains: tuple[str, ...],
-        backends: tuple[Backend, ...],
+        self, both: Both, table: str, chains: tuple[str, ...], backends: tuple[Backend, ...]
     ) -> Answer:
         """The answer for packets that a kernel may have."""
-        unreal = self.ask_of(before, after, table, chains, backends)
+        unreal = self.ask_of(both, table, chains, backends)
         if not isinstance(unreal, Difference) or not unreal.packet or not why_unreal(unreal.packet, table):
             return unreal
-        before, after = (without_unreal(program, (table,), chains) for program in (before, after))
-        answer = self.ask_of(before, after, table, chains, backends)
+        before, after = (without_unreal(program, (table,), chains) for program in both)
+        answer = self.ask_of((before, after), table, chains, backends)
         if isinstance(answer, Equal):
             return replace(answer, real_only=True)
         if not isinstance(answer, Difference) or answer.packet is None or answer.backend is None:
