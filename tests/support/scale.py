@@ -10,7 +10,7 @@ from __future__ import annotations
 from hypothesis import settings
 
 USUAL = 100  # what Hypothesis tries where no number is named and no profile says otherwise
-FEWER = 32  # what `make test` tries of such a law
+FEWER = 25  # what `make test` tries of such a law
 DEEP = 10  # times USUAL is what `make deep` tries
 SHARE = 1, 5  # of the number of a law, in `make test`
 
