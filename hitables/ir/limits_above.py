@@ -9,7 +9,7 @@ is the same as
 -A above -j DROP
 
 since the kernel asks the same memory, in the same way, for both matches, and turns the answer around for one
-of them (tests/kernel/test_complements.py).  `up_to` writes the first as the second, so that two programs of
+of them (tests/ir/test_limits_above.py).  `up_to` writes the first as the second, so that two programs of
 which one has `above` and the other `upto` ask the same.
 """
 
@@ -33,7 +33,8 @@ def differ_in_above(before: Program, after: Program) -> bool:
         {match.key for rule in program.rules() for match in rule.matches if match.name in _NAMES}
         for program in (before, after)
     )
-    return here != there and not {_up_to(key) for key in here}.isdisjoint(_up_to(key) for key in there)
+    is_asked = any(_is_above(key) for key in here ^ there)
+    return is_asked and not {_up_to(key) for key in here}.isdisjoint(_up_to(key) for key in there)
 
 
 def up_to(program: Program) -> Program:
