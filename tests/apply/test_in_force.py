@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
-import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.firewall import Firewall
-from support.small_namespace import Namespace
+from support.tables_in_force import BAN6, MASQUERADE, NAT, SIX, filtered, other_file, six
 
 from hitables.apply import load
 from hitables.apply.confirm import guard_rolls_back, roll_back, undo
@@ -30,57 +27,9 @@ from hitables.kernel.namespace import run
 pytestmark = pytest.mark.needs_kernel
 
 
-def filtered(port: int) -> str:
-    """A table filter that is compiled, and knows *port*."""
-    rules = "".join(
-        f"-A INPUT -s 10.{n}.0.0/16 -p tcp -m tcp --dport {7000 + n} -j ACCEPT\n" for n in range(30)
-    )
-    last = f"-A INPUT -i lo -p udp -m udp --dport {port} -j DROP\n"
-    return f"*filter\n:INPUT ACCEPT [0:0]\n{rules}{last}COMMIT\n"
-
-
-NAT = "*nat\n-A POSTROUTING -s 10.0.0.0/8 -p icmp -j MASQUERADE\nCOMMIT\n"
-SIX = "*filter\n:INPUT DROP [0:0]\n-A INPUT -s 2001:db8::/32 -j ACCEPT\nCOMMIT\n"
-BAN6 = ("-I", "INPUT", "-s", "2001:db8::bad/128", "-j", "DROP")
-MASQUERADE = ("-t", "nat", "-A", "POSTROUTING", "-s", "192.168.0.0/16", "-j", "MASQUERADE")
-
-
-@pytest.fixture(scope="module")
-def begun(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Backend], tuple[Path, dict[Family, str]]]:
-    """By backend: the state directory and the kernel's rules after one apply, with which each test begins."""
-
-    @functools.cache
-    def applied(backend: Backend) -> tuple[Path, dict[Family, str]]:
-        with Namespace() as namespace:
-            firewall = Firewall(namespace, tmp_path_factory.mktemp("begun"), backend)
-            firewall.apply(firewall.file(filtered(22) + NAT), firewall.file(SIX, "six.rules"))
-            return firewall.state, {family: firewall.save(family) for family in Family}
-
-    return applied
-
-
-@pytest.fixture(params=list(Backend), ids=lambda backend: backend.value)
-def firewall(
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-    begun: Callable[[Backend], tuple[Path, dict[Family, str]]],
-) -> Iterator[Firewall]:
-    """Rule set 2 has tables filter and nat of IPv4, and filter of IPv6."""
-    state, loaded = begun(request.param)
-    with Namespace() as namespace:
-        firewall = Firewall(namespace, tmp_path, request.param)
-        shutil.copytree(state, firewall.state, symlinks=True)
-        for family, text in loaded.items():
-            firewall.load(text, family)
-        yield firewall
-
-
-def six(firewall: Firewall, *arguments: str) -> None:
-    firewall.namespace.run([f"ip6tables-{firewall.backend.value}", *arguments])
-
-
-def other_file(firewall: Firewall) -> Path:
-    return firewall.file(filtered(2222), "other.rules")
+@pytest.fixture
+def firewall(firewall_in_force: Firewall) -> Firewall:
+    return firewall_in_force
 
 
 @pytest.mark.parametrize("how", ["check", "rollback", "number"])
@@ -504,56 +453,6 @@ def test_a_rollback_whose_state_cannot_be_written_changes_no_rules(firewall: Fir
 # ---- tables that are given up ----
 
 
-def confirmed_tables(firewall: Firewall, name: str = "confirmed.rules") -> list[str]:
-    path = firewall.state / name
-    lines = path.read_text().splitlines() if path.exists() else []
-    return sorted(line[1:] for line in lines if line.startswith("*"))
-
-
-def boot(firewall: Firewall) -> None:
-    """Run the script of the boot, which ends with 101 where the compiled rules are loaded."""
-    firewall.namespace.run(["/bin/sh", "-c", f"sh {firewall.state}/boot/load; [ $? = 101 ]"])
-
-
-def test_a_table_that_is_given_up_is_no_more_compared_repaired_or_loaded_at_boot(firewall: Firewall) -> None:
-    firewall.hitables("persist", "--unit-folder", firewall.folder)
-    kept = firewall.save()
-    told = firewall.hitables("release", "nat").stdout
-    assert (
-        told == "rule set 3 is in force without table nat of IPv4; the kernel keeps these rules as they are\n"
-    )
-    assert "3: 2 without nat of IPv4\n" in firewall.log()
-    assert firewall.save() == kept
-    firewall.iptables(*MASQUERADE)
-    shown = firewall.hitables("status").stdout
-    assert "IPv4: the kernel holds rule set 3\n" in shown and "nat" not in shown
-    firewall.iptables("-F", "INPUT")
-    firewall.hitables("status", "--repair")
-    assert "192.168.0.0/16" in firewall.save() and "--dport 22 " in firewall.save()
-    assert confirmed_tables(firewall) == ["filter"]
-    steps = {file.name: file.read_text() for file in (firewall.state / "boot").iterdir()}
-    assert not [name for name, text in steps.items() if "*nat" in text], steps.keys()
-    boot(firewall)
-    assert "192.168.0.0/16" in firewall.save()
-
-
-def test_an_apply_of_the_file_takes_a_table_that_was_given_up_again(firewall: Firewall) -> None:
-    """Whether the kernel still holds the table or not."""
-    path = firewall.file(filtered(2222) + NAT, "both.rules")
-    for is_kept in (True, False):
-        firewall.apply(path)
-        firewall.hitables("release", "filter", "--family", 4)
-        if not is_kept:
-            firewall.iptables("-F", "INPUT")
-            firewall.iptables("-P", "INPUT", "ACCEPT")
-        firewall.apply(path, "--dry-run", status=1)
-        firewall.apply(path)
-        assert "--dport 2222 " in firewall.save()
-        firewall.iptables("-F", "INPUT")
-        assert "table filter" in firewall.hitables("status", status=1).stdout
-        firewall.hitables("status", "--repair")
-
-
 def test_other_comments_of_a_file_are_recorded_and_other_counters_are_not(firewall: Firewall) -> None:
     path = firewall.file(filtered(2222), "other.rules")
     firewall.apply(path)
@@ -568,55 +467,3 @@ def test_other_comments_of_a_file_are_recorded_and_other_counters_are_not(firewa
     assert "--dport 2222 " not in firewall.save(), (
         "it loads what was before the rules, not before the comment"
     )
-
-
-def test_a_table_that_was_given_up_before_persist_is_in_no_file_of_the_boot(firewall: Firewall) -> None:
-    firewall.apply(other_file(firewall))
-    firewall.hitables("release", "nat")
-    firewall.hitables("persist", "--unit-folder", firewall.folder)
-    steps = {file.name: file.read_text() for file in (firewall.state / "boot").iterdir()}
-    assert "last4" in steps
-    assert not [name for name, text in steps.items() if "*nat" in text]
-
-
-def test_a_family_may_be_given_up(firewall: Firewall) -> None:
-    firewall.hitables("persist", "--unit-folder", firewall.folder)
-    firewall.hitables("release", "filter", "--family", 6)
-    assert (
-        confirmed_tables(firewall) == ["filter", "nat"] and not (firewall.state / "confirmed6.rules").exists()
-    )
-    six(firewall, "-F")
-    assert "IPv6" not in firewall.hitables("status").stdout
-    boot(firewall)
-    assert "2001:db8::/32" not in firewall.save(Family.IPV6)
-
-
-def test_other_tables_stay_in_force_when_all_of_the_last_apply_are_given_up(firewall: Firewall) -> None:
-    firewall.apply(firewall.file(NAT.replace("10.0.0.0/8", "10.1.0.0/16"), "nat.rules"))
-    firewall.hitables("release", "nat")
-    shown = firewall.hitables("status").stdout
-    assert "IPv4: the kernel holds rule set 4\n" in shown and "IPv6: the kernel holds rule set 4\n" in shown
-    listed = firewall.hitables("history").stdout.splitlines()
-    assert [line.split()[:2] for line in listed if line.startswith("*")] == [["*", "4"]]
-    assert "-p icmp" not in firewall.hitables("counters", "--family", 4).stdout
-    firewall.apply(other_file(firewall))
-    assert confirmed_tables(firewall) == ["filter"]
-    firewall.hitables("rollback", 3)
-    assert confirmed_tables(firewall) == ["filter", "nat"], "it has the table again"
-
-
-def test_what_is_not_in_force_cannot_be_given_up(firewall: Firewall) -> None:
-    def refused(*arguments: object) -> str:
-        return firewall.hitables("release", *arguments, status=2).stderr
-
-    assert (
-        "table raw is not in force with rule set 2, which has filter of IPv4, nat of IPv4, filter of IPv6"
-        in (refused("raw"))
-    )
-    assert "table nat of IPv6 is not in force" in refused("nat", "--family", 6)
-    told = refused("filter", "nat")
-    assert "rule set 2 has no other table.  To give up all, whatever the kernel holds now: " in told
-    assert f"hitables persist --remove --state {firewall.state}, and remove the directory" in told
-    firewall.hitables("apply", other_file(firewall), "--confirm", 600)
-    assert "rule set 3 waits for its confirmation" in refused("nat")
-    firewall.hitables("rollback")

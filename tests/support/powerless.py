@@ -29,7 +29,7 @@ pathlib.Path.is_file = lambda path: os.path.isfile(path)
 
 
 def powerless(*command: str) -> subprocess.CompletedProcess[str]:
-    """Run a command, hitables or sflgen, as the user `nobody`, without the rights of root.
+    """Run hitables or sflgen as the user `nobody`, who has no rights of root.
 
     Returns the exit status of the command and what it printed.
     """
