@@ -29,6 +29,7 @@ from .arguments import (
     costs_of,
     family_of,
     one_backend,
+    pairs_given,
     patterns_given,
     program_of,
     question_of,
@@ -185,6 +186,8 @@ def check(
     timeout: float | None = None,
     max_memory: int | None = None,
     family: IPVersion | None = None,
+    across_families: bool = False,
+    pairs: Names = (),
     names: tuple[str, str] = ("before", "after"),
     progress: Progress = _ignore,
 ) -> signatures.Comparison:
@@ -196,11 +199,17 @@ def check(
     leave          chains that other programs manage (as of `compile`): they and the rules that enter them are
                    not compared; chains that they enter are, each by itself
 
+    across_families  one rule set is of IPv4 and the other of IPv6: their verdicts are compared for packets of
+                     the Internet, and of the *pairs* of networks, each written as 10.0.0.0/8=fd00::/8
+                     (`Comparison.scope`)
+
     NotComparable when a table or chain, or the family, prevents a comparison.
     """
     from . import compare
+    from .across_families import AcrossFamilies
 
     check_sources(names)
+    networks = pairs_given(across_families, pairs)
     question = question_of(backend, malformed, equivalence, tables, chains, timeout, max_memory)
     drawn = {key: value for key, value in (("packets", packets), ("seed", seed)) if value is not None}
     if engine not in compare.ENGINES:
@@ -214,13 +223,10 @@ def check(
     if engine == "sample" and max_memory is not None:
         raise InvalidOption("max_memory: engine sample keeps no bound; draw fewer packets")
     programs, question = without_foreign(before, after, family, names, leave, question)
-    return compare.check(
-        *programs,
-        question,
-        engine=engine,
-        sampling=compare.Sampling(**drawn),
-        tell=progress,
-    )
+    sampling = compare.Sampling(**drawn)
+    if across_families:
+        return AcrossFamilies.of(*programs, networks, question).check(engine, sampling, progress)
+    return compare.check(*programs, question, engine=engine, sampling=sampling, tell=progress)
 
 
 def diff(
@@ -236,18 +242,25 @@ def diff(
     timeout: float | None = None,
     max_memory: int | None = None,
     family: IPVersion | None = None,
+    across_families: bool = False,
+    pairs: Names = (),
     names: tuple[str, str] = ("before", "after"),
     progress: Progress = _ignore,
 ) -> signatures.Changes:
     """All packets that two rule sets treat differently, as regions of headers, the largest first.
 
-    The result is complete unless its *complete* is False.  *leave* and errors are those of `check`.
+    The result is complete unless its *complete* is False.  *leave*, *across_families*, *pairs* and errors are
+    those of `check`.
     """
+    from .across_families import AcrossFamilies
     from .verify.diff import changes
 
     check_sources(names)
+    networks = pairs_given(across_families, pairs)
     question = question_of(backend, malformed, equivalence, tables, chains, timeout, max_memory)
     programs, question = without_foreign(before, after, family, names, leave, question)
+    if across_families:
+        return AcrossFamilies.of(*programs, networks, question).diff(progress)
     return changes(*programs, question, tell=progress)
 
 

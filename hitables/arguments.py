@@ -201,6 +201,14 @@ def patterns_given(leave: Names) -> tuple[str, ...]:
     return patterns_of((leave,) if isinstance(leave, str) else leave)
 
 
+def pairs_given(across_families: bool, pairs: Names) -> tuple[str, ...]:
+    """The pairs of networks, in their order; InvalidOption where one family alone is compared."""
+    given = (pairs,) if isinstance(pairs, str) else tuple(pairs)
+    if given and not across_families:
+        raise InvalidOption("pairs of networks are for a comparison across families (across_families)")
+    return given
+
+
 def without_foreign(
     before: Rules,
     after: Rules,

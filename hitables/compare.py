@@ -82,7 +82,10 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The question, the engine, and every answer, in the order of the first rule set."""
+    """The question, the engine, and every answer, in the order of the first rule set.
+
+    scope  what is compared, and what is left out, where the two are of two families; a line each
+    """
 
     before: Program
     after: Program
@@ -91,6 +94,7 @@ class Comparison:
     sampling: Sampling
     cases: tuple[Case, ...]
     seconds: float
+    scope: tuple[str, ...] = ()
 
     @property
     def result(self) -> Result:

@@ -33,6 +33,18 @@ _scope_section = section(
     _backend,
     family_option,
     option(
+        "--across-families",
+        is_flag=True,
+        help="Compare a rule set of IPv4 with one of IPv6: verdicts for packets of the Internet.",
+    ),
+    option(
+        "--pair",
+        "pairs",
+        metavar="IPV4=IPV6",
+        multiple=True,
+        help="With --across-families: two networks that stand for the same hosts; may be repeated.",
+    ),
+    option(
         "--table", "tables", metavar="TABLE", multiple=True, help="Compare this table only; may be repeated."
     ),
     option(
@@ -79,6 +91,8 @@ _report_section = section(
 def _arguments(options: dict[str, Any]) -> dict[str, Any]:
     """The options for scope and limits as arguments of `hitables.check` and `hitables.diff`."""
     arguments = dict(options)
+    if arguments["pairs"] and not arguments["across_families"]:
+        raise click.UsageError("--pair is for a comparison with --across-families")
     if arguments.pop("verdict_only"):  # the former spelling of --equivalence verdict
         arguments["equivalence"] = "verdict"
     return arguments
@@ -93,12 +107,19 @@ def _read_programs(
 
 
 def _read_compared(
-    files: Sequence[str], family: str | None, progress: Callable[[str], None]
+    files: Sequence[str], family: str | None, across_families: bool, progress: Callable[[str], None]
 ) -> tuple[list[Any], dict[str, str]]:
-    """As `_read_programs`; a text without a sign of its family is of IPv6 where another of *files* is."""
+    """As `_read_programs`; a text without a sign of its family is of IPv6 where another of *files* is.
+
+    *across_families*: of the family that none of the others is of.
+    """
     from ..ir.fields import Family
     from ..parse.guess_family import guess_family, says_no_family
 
+    if across_families:
+        if family is not None:
+            raise click.UsageError("--family names one family, and --across-families compares two")
+        return _read_both_families(files, progress)
     texts = _read_texts(files, progress)
     of_ipv6 = [file for file, text in texts if guess_family(text, file) is Family.IPV6]
     programs = []
@@ -108,6 +129,31 @@ def _read_compared(
             warn(f"{file} is read as IPv6, as {of_ipv6[0]} is: --family says of which family both are")
         programs.append(program_of(text, file, "6" if as_another else family))
     return programs, dict(texts)
+
+
+def _read_both_families(
+    files: Sequence[str], progress: Callable[[str], None]
+) -> tuple[list[Any], dict[str, str]]:
+    """As `_read_compared`: a text without a sign of its family is of that which the first file is not of."""
+    from ..parse.guess_family import guess_family, says_no_family
+
+    texts = _read_texts(files, progress)
+    (first, first_text), *others = texts
+    told = [guess_family(text, file) for file, text in others if not says_no_family(text, file)]
+    of_first = guess_family(first_text, first)
+    if told and says_no_family(first_text, first):
+        of_first = _other(told[0])
+    programs = [program_of(first_text, first, str(int(of_first)))]
+    for file, text in others:
+        family = _other(of_first) if says_no_family(text, file) else guess_family(text, file)
+        programs.append(program_of(text, file, str(int(family))))
+    return programs, dict(texts)
+
+
+def _other(family: Any) -> Any:
+    from ..ir.fields import Family
+
+    return Family.IPV4 if family is Family.IPV6 else Family.IPV6
 
 
 def _read_texts(files: Sequence[str], progress: Callable[[str], None]) -> list[tuple[str, str]]:
@@ -218,10 +264,14 @@ def check(
             raise click.UsageError(f"--{name}: engine {engine} draws no packets")
     if engine == "sample" and options["max_memory"] is not None:
         raise click.UsageError("--max-memory: engine sample keeps no bound; draw fewer --packets")
+    if replay and options["across_families"]:
+        raise click.UsageError("--replay: no packet is of both families")
     arguments = _arguments(options) | {"engine": engine, "packets": packets, "seed": seed}
     reports = []
     with progress_bar() as progress:
-        (before, *programs), texts = _read_compared([against, *files_after], family, progress)
+        (before, *programs), texts = _read_compared(
+            [against, *files_after], family, options["across_families"], progress
+        )
         warn_of_leave(options["leave"], [before, *programs])
         for after in programs:
             checked = api.check(before, after, progress=progress, **arguments)
@@ -303,7 +353,7 @@ def diff(
     check_outputs({"--output": output}, {"A": before, "B": after})
     began = time.monotonic()
     with progress_bar() as progress:
-        (first, second), texts = _read_compared([before, after], family, progress)
+        (first, second), texts = _read_compared([before, after], family, options["across_families"], progress)
         warn_of_leave(options["leave"], [first, second])
         differences = api.diff(first, second, progress=progress, **_arguments(options))
     _give([report(differences, first, second, limit, time.monotonic() - began)], texts, form, output)

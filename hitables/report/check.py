@@ -97,6 +97,7 @@ def _text(comparison: Comparison, findings: Iterable[Finding], notes: list[str])
     lines.append(f"  compared: {_compared(comparison)}")
     if any(case.answer.real_only for case in equal if isinstance(case.answer, Equal)):
         lines.append(f"  left out: {_UNREAL}")
+    lines += [f"  {line}" for line in comparison.scope]
     lines += [f"  note: {note}" for note in notes]
     return "\n".join(lines) + "\n"
 
@@ -135,6 +136,8 @@ def _backends(backends: tuple[Backend, ...]) -> str:
 def _compared(comparison: Comparison) -> str:
     question = comparison.question
     what = "verdicts only" if question.verdict_only else "verdicts and effects"
+    if comparison.scope:
+        return what
     if question.malformed == "exact":
         return f"{what}; malformed packets too"
     return f"{what}; {comparison.after.name} may drop malformed packets"
@@ -342,6 +345,7 @@ def _facts(comparison: Comparison, notes: list[str]) -> dict[str, Any]:
             "max_memory": question.max_memory,
         },
         "engine": engine,
+        "scope": list(comparison.scope),
         "notes": notes,
         "cases": [_case(case) for case in comparison.cases],
     }

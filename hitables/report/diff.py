@@ -255,7 +255,7 @@ def report(changes: Changes, before: Program, after: Program, limit: int | None,
     ]
     cases += [Case(each.table, f"chain {each.chain}", trouble=_trouble(each)) for each in changes.undecided]
     status = 1 if found else 2 if changes.undecided else 0
-    text = show(changes, names, limit) + "\n"
+    text = "\n".join([show(changes, names, limit), *changes.scope]) + "\n"
     return Report("diff", names, status, tuple(found), tuple(cases), seconds, as_json(changes, names), text)
 
 
@@ -351,6 +351,7 @@ def as_json(changes: Changes, names: tuple[str, str]) -> dict[str, Any]:
         "after": names[1],
         "family": int(changes.family),
         "complete": changes.complete,
+        "scope": list(changes.scope),
         "changes": [_change(change, changes.family) for change in changes.regions],
     }
 

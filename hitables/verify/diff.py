@@ -97,6 +97,7 @@ class Changes:
     chains     table and chain of those that were compared
     undecided  chains for which the budget ran out
     cut_off    some chain has MOST regions or more
+    scope      what is compared, and what is left out, where the two are of two families; a line each
     """
 
     family: Family
@@ -104,6 +105,7 @@ class Changes:
     chains: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     undecided: list[Undecided] = dataclasses.field(default_factory=list)
     cut_off: bool = False
+    scope: tuple[str, ...] = ()
 
     @property
     def complete(self) -> bool:

@@ -1,0 +1,294 @@
+"""`check` and `diff` across families: a rule set of IPv4 and one of IPv6."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from itertools import product
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+import hitables
+from hitables.errors import InvalidOption, NotComparable
+from hitables.ir import semantics
+from hitables.ir.fields import ICMP, ICMPV6, STATES, TCP, UDP, Family, Field, interface_number
+from hitables.ir.packet import Backend, Packet
+from hitables.ir.program import Program
+from hitables.ir.rule import Match
+from hitables.verify.question import Difference
+
+LOCAL = "10.0.0.0/8=fd00::/8"
+
+
+def input_rules(*rules: str, policy: str = "DROP") -> str:
+    return "\n".join(
+        ["*filter", f":INPUT {policy} [0:0]", *(f"-A INPUT {rule}" for rule in rules), "COMMIT\n"]
+    )
+
+
+def compared(rules4: str, rules6: str, *pairs: str) -> bool:
+    """Whether the two are equal across families; all ways to ask have to agree."""
+    one, other = hitables.read(rules4, family=4), hitables.read(rules6, family=6)
+    across = {"across_families": True, "pairs": pairs}
+    answers = {bool(hitables.check(one, other, engine=engine, **across)) for engine in ("exact", "diagrams")}
+    answers |= {bool(hitables.check(other, one, **across)), not hitables.diff(one, other, **across).regions}
+    (answer,) = answers
+    return answer
+
+
+def is_equal(rule4: str, rule6: str, *pairs: str) -> bool:
+    return compared(input_rules(rule4), input_rules(rule6), *pairs)
+
+
+# ---- what is the same in both families ----
+
+
+@pytest.mark.parametrize(
+    "rule4, rule6",
+    [
+        ("-p tcp --dport 22 -j ACCEPT", "-p tcp --dport 22 -j ACCEPT"),
+        ("-p icmp -j ACCEPT", "-p ipv6-icmp -j ACCEPT"),
+        ("! -p icmp -j ACCEPT", "! -p ipv6-icmp -j ACCEPT"),
+        ("-p icmp --icmp-type echo-request -j ACCEPT", "-p icmpv6 --icmpv6-type echo-request -j ACCEPT"),
+        ("-p icmp --icmp-type fragmentation-needed -j ACCEPT", "-p icmpv6 --icmpv6-type packet-too-big -j ACCEPT"),
+        ("-p icmp ! --icmp-type 8 -j ACCEPT", "-p icmpv6 ! --icmpv6-type 128 -j ACCEPT"),
+        ("-j REJECT --reject-with icmp-host-prohibited", "-j REJECT --reject-with icmp6-adm-prohibited"),
+        ("-m ttl --ttl-lt 5 -j ACCEPT", "-m hl --hl-lt 5 -j ACCEPT"),
+        ("-m limit --limit 5/min -j ACCEPT", "-m limit --limit 5/min -j ACCEPT"),
+        ("-m recent --rcheck --name a -j ACCEPT", "-m recent --rcheck --name a -j ACCEPT"),
+        ("-m connlimit --connlimit-above 9 -j ACCEPT", "-m connlimit --connlimit-above 9 -j ACCEPT"),
+        ("-m set --match-set ports dst -j ACCEPT", "-m set --match-set ports dst -j ACCEPT"),
+        # What only one family has, or only logs, makes no difference.
+        ("-j LOG --log-prefix v4", "-m limit --limit 1/s -j LOG --log-prefix v6"),
+        ("-f -j ACCEPT", "-m rt --rt-type 0 -j ACCEPT"),
+        ("-m addrtype --dst-type BROADCAST -j ACCEPT", "-p icmpv6 --icmpv6-type neighbour-solicitation -j ACCEPT"),
+        ("-m pkttype --pkt-type broadcast -j ACCEPT", "-m recent --set --name a"),
+        ("-s 192.0.2.1 -j ACCEPT", "-d fe80::/10 -j ACCEPT"),
+        ("-s 10.0.0.1/255.0.0.255 -j ACCEPT", "-m iprange --src-range fd00::1-fd00::9 -j ACCEPT"),
+        ("-m set --match-set office4 src -j ACCEPT", "-m set --match-set office6 src -j ACCEPT"),
+        ("-m set ! --match-set bad4 src -j ACCEPT", "-m set ! --match-set bad6 src -j ACCEPT"),
+        ("! -s 192.0.2.1 -j ACCEPT", "-j ACCEPT"),
+        ("-j ACCEPT", "-s 2000::/3 -j ACCEPT"),
+    ],
+)  # fmt: skip
+def test_rules_that_are_the_same(rule4: str, rule6: str) -> None:
+    assert is_equal(rule4, rule6)
+
+
+@pytest.mark.parametrize(
+    "rule4, rule6",
+    [
+        ("-p tcp --dport 22 -j ACCEPT", "-p tcp --dport 23 -j ACCEPT"),
+        ("-p icmp -j ACCEPT", "-p icmp -j ACCEPT"),  # in IPv6 a protocol that no packet has
+        ("-p icmp --icmp-type 8 -j ACCEPT", "-p ipv6-icmp -j ACCEPT"),
+        ("-p icmp --icmp-type 8 -j ACCEPT", "-p icmpv6 --icmpv6-type 129 -j ACCEPT"),
+        ("-p tcp -j REJECT --reject-with tcp-reset", "-p tcp -j REJECT"),
+        ("-m ttl --ttl-lt 5 -j ACCEPT", "-m hl --hl-lt 6 -j ACCEPT"),
+        ("-m limit --limit 5/min -j ACCEPT", "-m limit --limit 6/min -j ACCEPT"),
+        ("-m recent --rcheck --name a -j ACCEPT", "-m recent --rcheck --name b -j ACCEPT"),
+        ("-m set --match-set ports dst -j ACCEPT", "-m set ! --match-set ports dst -j ACCEPT"),
+        ("-m set ! --match-set bad4 src -j ACCEPT", "-m set --match-set bad6 src -j ACCEPT"),
+        ("! -s 192.0.2.1 -j ACCEPT", "-s 2001:db8::1 -j ACCEPT"),
+        ("-i lo -j ACCEPT", "-i eth0 -j ACCEPT"),
+        ("-j MARK --set-mark 1", "-j DROP"),
+    ],
+)
+def test_rules_that_differ(rule4: str, rule6: str) -> None:
+    assert not is_equal(rule4, rule6)
+
+
+def test_pairs_of_networks() -> None:
+    ssh = "-s {} -p tcp --dport 22 -j ACCEPT"
+    assert is_equal(ssh.format("10.0.0.0/8"), ssh.format("fd00::/8"), LOCAL)
+    assert not is_equal(ssh.format("10.0.0.0/8"), ssh.format("fe80::/10"), LOCAL)
+    assert not is_equal(ssh.format("10.0.0.0/8"), "-p tcp --dport 22 -j ACCEPT", LOCAL)
+    # What is inside a network is not the network: no pair has the host.
+    assert is_equal(ssh.format("10.0.0.1"), ssh.format("fd00::1"), LOCAL)
+    assert not is_equal(ssh.format("10.0.0.1"), ssh.format("fd00::1"), LOCAL, "10.0.0.1=fd00::2")
+    assert is_equal(ssh.format("10.0.0.1"), ssh.format("fd00::1"), LOCAL, "fd00::1=10.0.0.1")
+    assert is_equal("! -s 10.0.0.0/8 -j ACCEPT", "! -s fd00::/8 -j ACCEPT", LOCAL)
+    assert not is_equal("! -s 10.0.0.0/8 -j ACCEPT", "-j ACCEPT", LOCAL)
+    assert is_equal("! -s 10.0.0.1 -j ACCEPT", "-j ACCEPT", LOCAL)
+    # All of IPv4 may have another twin than the addresses of the Internet.
+    assert not is_equal("-j ACCEPT", "-s fd00::/8 -j ACCEPT")
+    assert is_equal("-j ACCEPT", "-s fd00::/8 -j ACCEPT", "0.0.0.0/0=fd00::/8")
+
+
+@pytest.mark.parametrize(
+    "pairs, words",
+    [
+        (["10.0.0.0/8"], "one network of IPv4 and one of IPv6"),
+        (["10.0.0.0/8=fd00::/8=fe80::/10"], "one network of IPv4 and one of IPv6"),
+        (["10.0.0.1/8=fd00::/8"], "host bits"),
+        (["10.0.0.0/8=10.0.0.0/8"], "both networks are of IPv4"),
+        (["fd00::/8=fe80::/10"], "both networks are of IPv6"),
+        ([LOCAL, "10.0.0.0/8=fe80::/10"], "the same network of IPv4"),
+        ([LOCAL, "10.0.0.0/9=fd00::/8"], "the same network of IPv6"),
+    ],
+)
+def test_wrong_pairs(pairs: list[str], words: str) -> None:
+    with pytest.raises(InvalidOption, match=words):
+        compared(input_rules(), input_rules(), *pairs)
+
+
+def test_two_rule_sets_that_cannot_be_compared() -> None:
+    one, other = hitables.read(input_rules(), family=4), hitables.read(input_rules(), family=6)
+    with pytest.raises(NotComparable, match=r"before and after|both for IPv4"):
+        hitables.check(one, one, across_families=True)
+    with pytest.raises(InvalidOption, match="table nat"):
+        hitables.diff(one, other, across_families=True, tables=["nat"])
+    with pytest.raises(InvalidOption, match="across"):
+        hitables.check(one, one, pairs=[LOCAL])
+    halves = input_rules("-s 0.0.0.0/1 -j ACCEPT", "-s 128.0.0.0/1 -j DROP")
+    with pytest.raises(NotComparable, match=r"parts of 0\.0\.0\.0/0"):
+        hitables.check(hitables.read(halves, family=4), other, across_families=True)
+
+
+def test_what_is_left_out_is_told() -> None:
+    nat = "*nat\n:POSTROUTING ACCEPT [0:0]\n-A POSTROUTING -j MASQUERADE\nCOMMIT\n"
+    one = hitables.read(
+        input_rules("-s 10.0.0.1 -j ACCEPT", "-s 10.0.0.0/8 -j ACCEPT") + nat, family=4, name="a"
+    )
+    other = hitables.read(input_rules("-m set --match-set b src -j ACCEPT"), family=6, name="b")
+    checked = hitables.check(one, other, across_families=True, pairs=[LOCAL])
+    assert checked.scope[1:] == (
+        "a: 1 rule left out, for other addresses or for ipsets that b does not ask",
+        "a: table nat left out, which changes addresses",
+        "b: 1 rule left out, for other addresses or for ipsets that a does not ask",
+    )
+    assert checked.scope == hitables.diff(one, other, across_families=True, pairs=[LOCAL]).scope
+    assert not hitables.check(one, one).scope
+
+
+def test_a_packet_walks_through_the_rules_of_the_files() -> None:
+    logging = "-m limit --limit 1/s -j LOG"
+    one = hitables.read(input_rules(logging, "-p tcp -j ACCEPT"), family=4)
+    other = hitables.read(input_rules(logging, logging), family=6)
+    (difference,) = hitables.check(one, other, across_families=True).differences
+    assert [len(walk.steps) for walk in (difference.before, difference.after)] == [2, 2]
+
+
+# ---- a law: packets of both families, through the rules as they are ----
+
+NETWORKS = {
+    Family.IPV4: ("10.0.0.0/8", "10.1.0.0/16", "10.1.1.1", "192.0.2.0/24", "198.51.100.7"),
+    Family.IPV6: ("fd00::/8", "fd01::/16", "fd01::1", "2001:db8::/32", "2001:db8:7::7"),
+}
+TYPES = ((8, 128), (0, 129), (11, 3))
+
+
+@st.composite
+def twins(draw: st.DrawFn) -> tuple[str, str]:
+    """A rule of each family; most are the same but for their addresses."""
+    texts: dict[Family, list[str]] = {family: [] for family in Family}
+    for option in ("-s", "-d"):
+        at = draw(st.integers(-4, 4))
+        no = draw(st.sampled_from(["", "", "! "]))
+        for family in Family:
+            if draw(st.integers(0, 9)) == 0:
+                at = draw(st.integers(-1, 4))
+            texts[family] += [f"{no}{option} {NETWORKS[family][at]}"] if at >= 0 else []
+    words = draw(
+        st.sampled_from(["", "", "-i eth0", "-m conntrack --ctstate NEW", "-m set --match-set ports dst"])
+    )
+    name = draw(st.sampled_from(["", "", "", "! "]))
+    if draw(st.integers(0, 4)) == 0:
+        texts[Family.IPV4].append(f"-m set {name}--match-set four src")
+        texts[Family.IPV6].append(f"-m set {name}--match-set six src")
+    protocol, kind = draw(st.sampled_from(["", "tcp", "udp", "icmp"])), draw(st.sampled_from(TYPES))
+    has_type = draw(st.booleans())
+    verdict = draw(st.sampled_from(["ACCEPT", "DROP", "REJECT", "LOG"]))
+    for family in Family:
+        if draw(st.integers(0, 9)) == 0:
+            verdict = draw(st.sampled_from(["ACCEPT", "DROP", "REJECT"]))
+        own = {"icmp": "ipv6-icmp"}.get(protocol, protocol) if family is Family.IPV6 else protocol
+        texts[family] += [words, f"-p {own}" if own else ""]
+        if protocol == "icmp" and has_type:
+            texts[family].append(f"--icmp-type {kind[0]}" if own == "icmp" else f"--icmpv6-type {kind[1]}")
+        if protocol in ("tcp", "udp"):
+            texts[family].append(f"--dport {draw(st.sampled_from([22, 22, 22, 80]))}")
+        texts[family].append(f"-j {verdict}")
+    one, other = (" ".join(filter(None, texts[family])) for family in Family)
+    return one, other
+
+
+def places(pairs: list[str]) -> list[tuple[str, str]]:
+    """An address of each family for each place: one that no network inside it has."""
+    of_place = {"": ("203.0.113.9", "2a00::9")}
+    for at, (one, other) in enumerate(zip(*NETWORKS.values(), strict=True)):
+        inside = ("10.9.0.9", "fd90::9"), ("10.1.9.9", "fd01::9"), ("10.1.1.1", "fd01::1")
+        last = ("192.0.2.9", "2001:db8::9"), ("198.51.100.7", "2001:db8:7::7")
+        of_place[f"{one}={other}"] = (*inside, *last)[at]
+    return [of_place[""], *(of_place[pair] for pair in pairs)]
+
+
+def packets(pairs: list[str]) -> Iterator[tuple[Packet, Packet]]:
+    """The same packet in both families."""
+    kinds: list[dict[Family, dict[Field, int]]] = [
+        {family: {Field.PROTO: protocol, Field.SPORT: 4000, Field.DPORT: port} for family in Family}
+        for protocol, port in product((TCP, UDP), (22, 80, 443))
+    ]
+    for kind in kinds[:3]:
+        for family in Family:
+            kind[family][Field.FLAGS] = 2
+    kinds += [
+        {
+            Family.IPV4: {Field.PROTO: ICMP, Field.ICMP: one << 8},
+            Family.IPV6: {Field.PROTO: ICMPV6, Field.ICMP: other << 8},
+        }
+        for one, other in TYPES
+    ]
+    states = STATES.index("NEW"), STATES.index("INVALID")
+    interfaces = interface_number("eth0"), interface_number("eth1")
+    addresses = places(pairs)
+    for kind, source, to, state, name, is_port in product(
+        kinds, addresses, addresses, states, interfaces, (False, True)
+    ):
+        if state == states[0] and kind[Family.IPV4].get(Field.ICMP, 8 << 8) != 8 << 8:
+            continue  # an answer or an error begins no connection
+        both = []
+        for family, one, other in zip(Family, source, to, strict=True):
+            values = {
+                Field.SRC: int(ipaddress.ip_address(one)), Field.DST: int(ipaddress.ip_address(other)),
+                Field.FRAG: 0, Field.IIF: name, Field.OIF: 0, Field.STATE: state, **kind[family],
+            }  # fmt: skip
+            both.append(
+                Packet(family, values, fact=lambda match, epoch, is_port=is_port: is_in(match, is_port))
+            )
+        yield both[0], both[1]
+
+
+def is_in(match: Match, is_port: bool) -> bool:
+    """The answer of a set: the one that both families ask has it or not, the others have no address."""
+    return (is_port and "ports" in match.words) != ("!" in match.words)
+
+
+def verdict_of(program: Program, packet: Packet) -> str:
+    return semantics.run(program.table("filter"), "INPUT", packet, Backend.NFT).verdict.split(" ")[0]
+
+
+@given(
+    st.lists(twins(), min_size=1, max_size=6),
+    st.sets(st.integers(0, 4)),
+)
+def test_the_answer_is_that_of_packets_of_both_families(
+    rules: list[tuple[str, str]], paired: set[int]
+) -> None:
+    pairs = [f"{NETWORKS[Family.IPV4][at]}={NETWORKS[Family.IPV6][at]}" for at in sorted(paired)]
+    one, other = (
+        hitables.read(input_rules(*texts), family=family)
+        for family, texts in zip((4, 6), zip(*rules, strict=True), strict=True)
+    )
+    both = [(verdict_of(one, four), verdict_of(other, six)) for four, six in packets(pairs)]
+    is_same = all(four == six for four, six in both)
+    checked = hitables.check(one, other, across_families=True, pairs=pairs)
+    assert (
+        bool(checked) == is_same == (not hitables.diff(one, other, across_families=True, pairs=pairs).regions)
+    )
+    for case in checked.cases:
+        if isinstance(case.answer, Difference):
+            assert case.answer.before and case.answer.after
+            words = tuple(walk.verdict.split(" ")[0] for walk in (case.answer.before, case.answer.after))
+            assert words in both
