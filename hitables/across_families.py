@@ -22,6 +22,8 @@ from .nouns import counted
 from .verify.diff import Changes, changes
 from .verify.question import Difference, Question, comparable, with_open_policies
 
+_NAMED = 4  # places that `scope` names
+
 
 @dataclass(frozen=True, slots=True)
 class AcrossFamilies:
@@ -80,10 +82,11 @@ class AcrossFamilies:
 
     def scope(self) -> tuple[str, ...]:
         """What the answer speaks of, and what is left out; a line each."""
-        names = ", ".join(place.name for place in self.places)
+        names = [place.name for place in self.places]
+        more = [counted(len(names) - _NAMED, "more pair")] if len(names) > _NAMED else []
         lines = [
-            f"across families: packets of {names}; without fragments, broken headers, and types of ICMP that "
-            "one family alone has"
+            f"across families: packets of {', '.join([*names[:_NAMED], *more])}; without fragments, broken "
+            "headers, and types of ICMP that one family alone has"
         ]
         others = self.after.name, self.before.name
         for program, written, other in zip((self.before, self.after), self.written, others, strict=True):

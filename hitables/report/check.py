@@ -81,7 +81,8 @@ def report(
 
 def _text(comparison: Comparison, findings: Iterable[Finding], notes: list[str]) -> str:
     before, after = comparison.before.name, comparison.after.name
-    lines = [f"{before} and {after}: {_answer(comparison)}"]
+    families = ", as far as both families can be compared" if comparison.scope else ""
+    lines = [f"{before} and {after}: {_answer(comparison)}{families}"]
     for finding in findings:
         lines += [*lines_of(finding.text), ""]
     lines += [_trouble(case.answer) for case in comparison.cases if isinstance(case.answer, Undecided)]

@@ -110,7 +110,8 @@ def show(
         lines.append("There are more differences than can be listed; these are some of them.")
     lines += [_trouble(each) for each in changes.undecided]
     if not lines:
-        lines.append(f"{names[0]} and {names[1]} treat every packet the same.")
+        families = ", as far as both families can be compared" if changes.scope else ""
+        lines.append(f"{names[0]} and {names[1]} treat every packet the same{families}.")
     return "\n".join(lines)
 
 

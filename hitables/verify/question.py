@@ -187,7 +187,8 @@ def chain_pairs(before: Program, after: Program, question: Question) -> list[tup
     if before.family is not after.family:
         raise NotComparable(
             f"{names[0]} is for IPv{int(before.family)}, {names[1]} for IPv{int(after.family)}: "
-            "only rule sets of one family can be compared; where this is guessed wrongly, --family names it"
+            "only rule sets of one family can be compared, or of both with --across-families; where this is "
+            "guessed wrongly, --family names it"
         )
     tables = [{table.name: table for table in program} for program in (before, after)]
     asked = question.tables or tables[0].keys() | tables[1].keys()
