@@ -5,8 +5,9 @@ jumps then.  So the text for the boot has neither these chains nor the rules tha
 enters a chain which does not exist would be refused as a whole.
 
 ufw appends its jumps, behind rules that have decided by then.  But if it finds its chains when it starts, it
-fills them and leaves the jumps to them where they are.  sshguard fills its chain, and makes neither the chain
-nor a jump.  So the text has these jumps, and the chains empty.
+fills them and leaves the jumps to them where they are.  The firewall plugin of CNI does so, too; else it
+inserts its jump in front, also of rules that the file has before it.  sshguard fills its chain, and makes
+neither the chain nor a jump.  So the text has these jumps, and the chains empty.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _UFW = [
     for ufw in ("ufw", "ufw6")
 ]
 # Chains that their programs fill when they find them; those of one list are there together.
-_FILLED = [*_UFW, *([name] for name in MADE_BY_USER)]
+_FILLED = [*_UFW, ["CNI-FORWARD"], *([name] for name in MADE_BY_USER)]
 
 
 @dataclass(frozen=True, slots=True)

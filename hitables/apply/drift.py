@@ -8,8 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from ..errors import HitablesError
+from ..ir.fields import Family
 from ..ir.foreign import goes_last, is_foreign
 from ..nouns import counted
+from ..reader import read
+from .boot_texts import KERNEL
 from .drift_words import ChainWords
 from .others import left_alone, own
 from .records import Half
@@ -112,10 +116,17 @@ def _recorded_rules(
     return tuple(kept if len(kept) == len(wanted) else rules)
 
 
-def moved_jumps(present: Tables, half: Half, patterns: Sequence[str]) -> Iterator[str]:
-    """The jumps to chains of others that come later among our rules than was recorded, as messages.
+def strange_jumps(present: Tables, half: Half, family: Family, patterns: Sequence[str]) -> Iterator[str]:
+    """The jumps to chains of others that stand at another place than was recorded, as messages."""
+    yield from moved_jumps(present, half, family, patterns)
+    yield from cut_off_jumps(present, half, patterns)
 
-    Most programs insert their jumps in front again when they start.  Behind our rules they decide less.
+
+def moved_jumps(present: Tables, half: Half, family: Family, patterns: Sequence[str]) -> Iterator[str]:
+    """The jumps to chains of others with more of our rules before them than was recorded, as messages.
+
+    Also those with fewer, if the file has the jump: it states what comes first.  Jumps that it does not have
+    most programs insert in front again when they start, and in front they decide no less.
     Those that go last are where their programs want them.  Of equal jumps any may be gone: those that are
     left are taken for the last ones, which moves fewest.
     """
@@ -125,11 +136,22 @@ def moved_jumps(present: Tables, half: Half, patterns: Sequence[str]) -> Iterato
         for body, before in then.items():
             after = places.get(body, []) if body not in last else []
             for old, new in zip(before[-len(after) :], after, strict=False):
-                if new > old:
+                if new > old or (new < old and _file_has(half, family, table, name, TextRule(body).enters)):
                     yield (
                         f"table {table}, chain {name}: '{body}' comes after {counted(new, 'rule')} that "
                         f"are not of --leave, was after {old}"
                     )
+
+
+def _file_has(half: Half, family: Family, table: str, name: str, entered: str) -> bool:
+    """Whether the file that *half* was made of has a rule of chain *name* that enters *entered*."""
+    if not half.source or half.file == KERNEL:
+        return False
+    try:
+        program = read(half.source, family=family, name=half.file)
+    except HitablesError:  # another version of this program wrote the record
+        return False
+    return any(rule.enters == entered for rule in program.rules_of(table, name))
 
 
 def cut_off_jumps(present: Tables, half: Half, patterns: Sequence[str]) -> Iterator[str]:

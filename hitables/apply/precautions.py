@@ -80,11 +80,14 @@ def check_leave(request: ApplyRequest, family: Family, found: Found, report: Rep
 
 
 def tell_of_moved_jumps(ready: Sequence[Ready], force: InForce, report: Reporter) -> None:
-    """Tell of jumps to chains of --leave that stand behind more rules than in *force*."""
+    """Tell of jumps to chains of --leave that have moved among the rules of *force*."""
     for each in ready:
-        half = force.half(each.kernel.family)
-        for moved in moved_jumps(each.found.tables, half, force.leave()) if half is not None else ():
-            report.tell(f"warning: {moved}; hitables status --repair before apply moves it back")
+        family = each.kernel.family
+        for part in force.parts:
+            half = part.halves.get(family)
+            moved = moved_jumps(each.found.tables, half, family, part.leave) if half is not None else ()
+            for jump in moved:
+                report.tell(f"warning: {jump}; hitables status --repair before apply moves it back")
 
 
 def tell_of_presets(ready: Ready, patterns: Sequence[str], report: Reporter) -> None:

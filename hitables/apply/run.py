@@ -8,7 +8,6 @@ rules, confirmed, or with the old ones.
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import tempfile
@@ -32,7 +31,7 @@ from .both_backends import default_backend, what_is_left
 from .check_command import decide_by_command, take_back
 from .confirm import duty, undo
 from .counts import keyed, of_source, recognised
-from .drift import as_named, cut_off_jumps, differences, holds, moved_jumps
+from .drift import as_named, differences, holds, strange_jumps
 from .in_force import InForce, TablePlace, confirm_record, in_force, own_places
 from .kept_sets import keep
 from .kernel import Kernel
@@ -174,10 +173,7 @@ def _is_confirmed(request: ApplyRequest, state: ApplyState, store: StateDirector
         if kernel.backend.value != record.backend:
             return False
         present, half = find(kernel, patterns).tables, record.halves[family]
-        strange = itertools.chain(
-            moved_jumps(present, half, patterns), cut_off_jumps(present, half, patterns)
-        )
-        if not holds(present, half, patterns) or any(strange):
+        if not holds(present, half, patterns) or any(strange_jumps(present, half, family, patterns)):
             return False
     return True
 

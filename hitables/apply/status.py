@@ -29,7 +29,7 @@ from .boot_files import boot_notes
 from .both_backends import left_by_change
 from .commented_rules import CommentedRule
 from .confirm import bring_back
-from .drift import cut_off_jumps, differences, moved_jumps
+from .drift import differences, strange_jumps
 from .in_force import InForce, in_force, number_in_force, own_places
 from .kernel import Kernel
 from .others import merge
@@ -232,8 +232,7 @@ def _differing(record: Record, half: Half, found: Found) -> list[str]:
     """Where the kernel differs from *half*, one of *record*."""
     return [
         *differences(found.tables, half, record.leave),
-        *moved_jumps(found.tables, half, record.leave),
-        *cut_off_jumps(found.tables, half, record.leave),
+        *strange_jumps(found.tables, half, found.program.family, record.leave),
     ]
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from ..errors import HitablesError
 from ..ir.packet import Backend
 from ..nouns import counted
-from .drift import differences, losses
+from .drift import differences, losses, strange_jumps
 from .kernel import Kernel
 from .store import StateDirectory
 
@@ -20,27 +20,36 @@ class NotHeld(HitablesError):
 
 
 def check_held(store: StateDirectory, number: int) -> list[str]:
-    """Notes on what others have added to the tables that record *number* has; NotHeld if it lost rules.
+    """Notes on what others have added to the tables that record *number* has, and which of their jumps have
+    moved; NotHeld if it lost rules.
 
     Chains of --leave and counters are no difference.
     """
     record = store.record(number)
     lost: list[str] = []
     added: list[str] = []
+    moved: list[str] = []
     for family, half in record.halves.items():
         present = Kernel(family, Backend(record.backend), [store.lock]).read()
         found = list(differences(present, half, record.leave))
         if found:
             lost += (f"IPv{int(family)}: {each}" for each in losses(present, half, record.leave))
         added += (f"IPv{int(family)}: {each}" for each in found)
+        moved += (f"IPv{int(family)}: {each}" for each in strange_jumps(present, half, family, record.leave))
     if lost:
         raise NotHeld(f"the kernel does not hold rule set {number} any more: {_first(lost)}")
+    notes = []
     if added:
-        return [
+        notes.append(
             f"other programs have added to rule set {number} since it was loaded; that stays, and hitables "
             f"status shows it: {_first(added)}"
-        ]
-    return []
+        )
+    if moved:
+        notes.append(
+            f"jumps of other programs have moved since rule set {number} was loaded; hitables status shows "
+            f"what that changes, and --repair moves them back: {_first(moved)}"
+        )
+    return notes
 
 
 def _first(differing: Sequence[str]) -> str:

@@ -276,7 +276,7 @@ def _difference(request: ApplyRequest, ready: Ready, loaded: InForce | None) -> 
 
     If the kernel holds the rules of a record of *loaded*, those rules are compared, as their lines are known.
     """
-    from ..apply.drift import holds
+    from ..apply.drift import holds, strange_jumps
     from ..apply.others import own_rule_count
     from ..apply.prepare import THE_KERNEL
     from ..apply.status import with_others
@@ -292,7 +292,9 @@ def _difference(request: ApplyRequest, ready: Ready, loaded: InForce | None) -> 
     for part in loaded.parts if loaded is not None else ():
         half = part.halves.get(kernel.family)
         if half is not None and half.source and tables <= half.tables.keys():
-            known = replace(part, leave=patterns) if holds(ready.known, half, patterns) else None
+            is_held = holds(ready.known, half, patterns)
+            is_held = is_held and not any(strange_jumps(ready.known, half, kernel.family, patterns))
+            known = replace(part, leave=patterns) if is_held else None
     before = changes = None
     trouble = ""
     try:

@@ -129,7 +129,7 @@ class _Writing:
         if tests == match.tests:
             return match
         asked = tuple(test for test in tests if test.field not in _ADDRESSES or test.values != _EVERY_ADDRESS)
-        if not asked and not match.needs:
+        if not asked:
             return None
         return match._replace(tests=asked, key=f"IPv{int(self.family)} {match.key}")
 

@@ -79,7 +79,7 @@ class _Appended(NamedTuple):
     entered   a pattern for the chains that are entered so
     names     some of them
     chains    the built-in chains that enter them
-    at_start  whether each start of the program appends the jump anew, also where there is one
+    at_start  whether the program appends it anew whenever it starts, after a boot at the latest
     """
 
     entered: str
@@ -98,14 +98,16 @@ _APPENDED = (
         ("PREROUTING", "OUTPUT", "POSTROUTING"),
         True,
     ),
-    # portmap appends this one if it is missing, and for each container bridge appends one with a hash.
-    _Appended("CNI-HOSTPORT-DNAT", ("CNI-HOSTPORT-DNAT",), "nat", ("PREROUTING", "OUTPUT"), False),
+    # portmap appends this one if it is missing, as after a boot; bridge appends one with a hash for each
+    # container.
+    _Appended("CNI-HOSTPORT-DNAT", ("CNI-HOSTPORT-DNAT",), "nat", ("PREROUTING", "OUTPUT"), True),
     _Appended("CNI-[0-9a-f]*", ("CNI-1abb70b64f54bf384ceebd70",), "nat", ("POSTROUTING",), True),
     _Appended("FLANNEL-*", ("FLANNEL-POSTRTG",), "nat", ("POSTROUTING",), True),
     _Appended("FLANNEL-*", ("FLANNEL-FWD",), "filter", ("FORWARD",), True),
+    # The boot makes the chains of ufw and the jumps (apply/boot_texts.py), which ufw then leaves as they are.
     _Appended("ufw*-*", ("ufw-before-input",), "filter", ("INPUT", "OUTPUT", "FORWARD"), False),
     *(
-        _Appended(f"PVEFW-{chain}", (f"PVEFW-{chain}",), table, (chain,), False)
+        _Appended(f"PVEFW-{chain}", (f"PVEFW-{chain}",), table, (chain,), True)
         for table, chains in (("filter", ("INPUT", "OUTPUT", "FORWARD")), ("raw", ("PREROUTING",)))
         for chain in chains
     ),

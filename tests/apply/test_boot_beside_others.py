@@ -232,3 +232,29 @@ def test_rules_that_were_there_already_bring_such_a_chain_back(backend: Backend,
         assert "recorded" in firewall.apply(firewall.file(text), "--leave", "sshguard").stderr
         flush_and_repair(firewall, confirmed)
     assert_a_boot_loads(confirmed, backend, tmp_path)
+
+
+def test_the_chain_of_the_cni_plugin_is_entered_where_the_file_enters_it(
+    backend: Backend, tmp_path: Path
+) -> None:
+    """The plugin inserts its jump in front, unless it finds one."""
+    jump = '-m comment --comment "CNI firewall plugin rules" -j CNI-FORWARD'
+    drops = [f"-A FORWARD -s 10.{each}.0.0/16 -j DROP" for each in range(9)]
+    behind = [rule.replace("DROP", "ACCEPT") for rule in drops] * 9
+    head = ["*filter", ":INPUT ACCEPT", ":FORWARD ACCEPT", ":OUTPUT ACCEPT", ":CNI-FORWARD -"]
+    text = "\n".join(
+        [*head, *drops, f"-A FORWARD {jump}", "-A FORWARD -i lan0 -j ACCEPT", *behind, "COMMIT\n"]
+    )
+    with Namespace() as namespace:
+        firewall = Firewall(namespace, tmp_path, backend)
+        firewall.iptables("-N", "CNI-FORWARD")
+        firewall.apply(firewall.file(text), "--leave", "cni")
+        firewall.hitables("persist", "--unit-folder", tmp_path)
+    for is_compiled in (True, False):
+        with Namespace() as fresh:
+            again = Firewall(fresh, tmp_path, backend)
+            if not is_compiled:  # the boot then loads the rules of the file
+                (tmp_path / "state" / "boot" / "compiled4").write_text("no rules\n")
+            fresh.call(execute, ["sh", str(tmp_path / "state" / "boot" / "load")])
+            listed = again.iptables("-S", "FORWARD").splitlines()
+            assert listed[10] == f"-A FORWARD {jump}" and len(listed) > 11

@@ -140,6 +140,41 @@ def test_a_jump_of_another_program_that_moved_behind_our_rules_is_drift(firewall
     firewall.hitables("status")
 
 
+def test_a_jump_that_the_file_has_is_where_the_file_has_it(firewall: Firewall) -> None:
+    """A program may insert it in front of rules that the file has before it, and accept what they drop."""
+    firewall.iptables("-N", "CNI-FORWARD")
+    rules = ["-d 203.0.113.9/32 -j DROP", "-j CNI-FORWARD", "-i lan0 -j ACCEPT"]
+    lines = [
+        "*filter",
+        ":FORWARD DROP [0:0]",
+        ":CNI-FORWARD - [0:0]",
+        *(f"-A FORWARD {rule}" for rule in rules),
+    ]
+    text = "\n".join([*lines, "COMMIT\n"])
+    file = firewall.file(text)
+    firewall.apply(file, "--leave", "cni")
+    held = plain(firewall.save())
+    firewall.iptables("-D", "FORWARD", "-j", "CNI-FORWARD")
+    firewall.iptables("-I", "FORWARD", "-j", "CNI-FORWARD")
+    moved = "'-j CNI-FORWARD' comes after 0 rules that are not of --leave, was after 1"
+    shown = firewall.hitables("status", status=1).stdout
+    assert moved in shown and "to 203.0.113.9" in shown
+    planned = firewall.apply(file, "--leave", "cni", "--dry-run", status=1)
+    assert moved in planned.stderr and "treat every packet the same" not in planned.stderr + planned.stdout
+    assert "to 203.0.113.9" in planned.stderr + planned.stdout
+    firewall.hitables("status", "--repair")
+    assert plain(firewall.save()) == held
+    firewall.hitables("status")
+    # A rule set that waits is confirmed all the same.
+    firewall.hitables(
+        "apply", firewall.file(text.replace("113.9", "113.8")), "--leave", "cni", "--confirm", 600
+    )
+    firewall.iptables("-D", "FORWARD", "-j", "CNI-FORWARD")
+    firewall.iptables("-I", "FORWARD", "-j", "CNI-FORWARD")
+    said = firewall.hitables("confirm").stderr
+    assert "jumps of other programs have moved" in said and moved in said
+
+
 def test_of_two_equal_jumps_of_another_program_the_first_may_go(firewall: Firewall) -> None:
     """The second is as far behind as it was; one that moved behind more rules is named all the same."""
     firewall.iptables("-N", "f2b-a")

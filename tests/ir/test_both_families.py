@@ -71,6 +71,8 @@ def is_equal(rule4: str, rule6: str, *pairs: str) -> bool:
         ("-m set ! --match-set bad4 src -j ACCEPT", "-m set ! --match-set bad6 src -j ACCEPT"),
         ("! -s 192.0.2.1 -j ACCEPT", "-j ACCEPT"),
         ("-j ACCEPT", "-s 2000::/3 -j ACCEPT"),
+        ("! -f -j ACCEPT", "-j ACCEPT"),
+        ("-s 192.0.2.1 -j ACCEPT", "-m rt ! --rt-type 0 -j ACCEPT"),  # a packet without such a header
     ],
 )  # fmt: skip
 def test_rules_that_are_the_same(rule4: str, rule6: str) -> None:
@@ -97,6 +99,19 @@ def test_rules_that_are_the_same(rule4: str, rule6: str) -> None:
 )
 def test_rules_that_differ(rule4: str, rule6: str) -> None:
     assert not is_equal(rule4, rule6)
+
+
+def test_ranges_of_both_addresses_are_negated_one_by_one() -> None:
+    ranges = "-m iprange {}--src-range {} {}--dst-range {} -j ACCEPT"
+    one, other = (
+        ("10.0.0.0-10.255.255.255", "192.0.2.1-192.0.2.9"),
+        ("fd00::-fdff:{}".format(":".join(["ffff"] * 7)), "2001:db8::1-2001:db8::9"),
+    )
+    for no, not_to in (("", ""), ("! ", ""), ("", "! "), ("! ", "! ")):
+        four, six = (ranges.format(no, source, not_to, to) for source, to in (one, other))
+        assert is_equal(four, six, LOCAL)
+        assert is_equal(four, "-s fd00::/8 -j ACCEPT", LOCAL) is ((no, not_to) == ("", "! "))
+        assert is_equal(four, "! -s fd00::/8 -j ACCEPT", LOCAL) is ((no, not_to) == ("! ", "! "))
 
 
 def test_pairs_of_networks() -> None:
@@ -141,6 +156,8 @@ def test_two_rule_sets_that_cannot_be_compared() -> None:
         hitables.diff(one, other, across_families=True, tables=["nat"])
     with pytest.raises(InvalidOption, match="across"):
         hitables.check(one, one, pairs=[LOCAL])
+    apart = input_rules("-s 0.0.0.0/1 -j DROP", "-d 128.0.0.0/1 -j DROP")
+    assert hitables.check(hitables.read(apart, family=4), other, across_families=True)
     halves = input_rules("-s 0.0.0.0/1 -j ACCEPT", "-s 128.0.0.0/1 -j DROP")
     with pytest.raises(NotComparable, match=r"parts of 0\.0\.0\.0/0"):
         hitables.check(hitables.read(halves, family=4), other, across_families=True)
@@ -168,6 +185,21 @@ def test_a_packet_walks_through_the_rules_of_the_files() -> None:
     other = hitables.read(input_rules(logging, logging), family=6)
     (difference,) = hitables.check(one, other, across_families=True).differences
     assert [len(walk.steps) for walk in (difference.before, difference.after)] == [2, 2]
+
+
+def test_packets_with_broken_headers_are_left_out() -> None:
+    """The option of tcp drops them in one rule set alone."""
+    option = "-p tcp ! --tcp-option 2 -j ACCEPT"
+    assert compared(input_rules(option, "-p tcp -j ACCEPT"), input_rules("-p tcp -j ACCEPT"))
+
+
+def test_the_difference_is_told_in_verdicts() -> None:
+    logging = "-p tcp -j LOG"
+    one = hitables.read(input_rules(logging, "-p tcp -j REJECT --reject-with tcp-reset"), family=4)
+    other = hitables.read(input_rules("-p tcp -j REJECT"), family=6)
+    (change,) = hitables.diff(one, other, across_families=True).regions
+    assert (change.before.verdict, change.after.verdict) == ("REJECT --reject-with tcp-reset", "REJECT")
+    assert not change.before.effects and not change.after.effects
 
 
 # ---- a law: packets of both families, through the rules as they are ----
