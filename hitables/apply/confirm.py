@@ -21,7 +21,7 @@ from . import guard as guards
 from .boot_clock import boot_id, since_boot
 from .both_backends import behind, still_loaded
 from .connections import NewConnections
-from .drift import as_named
+from .drift import as_named, file_has
 from .dropped import keep_dropped
 from .in_force import InForce, TablePlace, confirm_record, in_force, own_places, places
 from .kept_sets import create_missing
@@ -338,6 +338,14 @@ def _waiting_now(folder: str) -> Waiting | None:
     return None
 
 
+def _is_in_no_file(
+    restored: InForce, family: Family, table: str, name: str, number: int, entered: str
+) -> bool:
+    """Whether no file of *restored* has a jump of chain *name* to *entered*: another program made it."""
+    halves = (part.halves[family] for part in restored.parts if family in part.halves)
+    return not any(file_has(half, family, table, name, entered) for half in halves)
+
+
 def bring_back(
     store: StateDirectory, wanted: InForce, current: InForce, everything: bool = False
 ) -> list[str]:
@@ -360,12 +368,15 @@ def bring_back(
             together.setdefault((place[0], patterns), []).append(place)
     changes = []
     for (family, patterns), tables in together.items():
-        half, loaded = wanted.only(tables).half(family), current.only(tables).half(family)
+        restored = wanted.only(tables)
+        half, loaded = restored.half(family), current.only(tables).half(family)
         assert half is not None
         is_left = functools.partial(is_foreign, patterns=patterns)
         kernel = Kernel(family, Backend(wanted.record.backend), [store.lock])
         known = as_named(kernel.read(), loaded, patterns) if loaded is not None else {}
-        to_load = Wanted(of_kernel(half.with_absent(), is_left), half.generated, known)
+        came_from_kernel = functools.partial(_is_in_no_file, restored, family)
+        stored = of_kernel(half.with_absent(), is_left, came_from_kernel)
+        to_load = Wanted(stored, half.generated, known)
         changes.append(RuleSetChange(kernel, to_load, is_left))
     created = create_missing(store, wanted.parts)
     empty_now = [note for change in changes for note in emptied(change.merged, change.present)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from ..errors import HitablesError
 from ..ir.fields import Family
@@ -117,9 +118,31 @@ def _recorded_rules(
 
 
 def strange_jumps(present: Tables, half: Half, family: Family, patterns: Sequence[str]) -> Iterator[str]:
-    """The jumps to chains of others that stand at another place than was recorded, as messages."""
+    """The jumps to chains of others that are gone, or stand elsewhere than was recorded, as messages."""
+    yield from lost_jumps(present, half, family, patterns)
     yield from moved_jumps(present, half, family, patterns)
     yield from cut_off_jumps(present, half, patterns)
+
+
+def lost_jumps(present: Tables, half: Half, family: Family, patterns: Sequence[str]) -> Iterator[str]:
+    """The jumps of the file to chains of others that the kernel lacks though it has the chains, as messages.
+
+    A program that stops removes its chains, too.
+    """
+    for table, recorded in half.tables.items():
+        chains = present.get(table, {})
+        for name, chain in recorded.items():
+            if is_foreign(name, patterns) or name not in chains:
+                continue
+            there = {rule.enters for rule in chains[name].rules}
+            for rule in chain.rules:
+                entered = rule.enters
+                is_lost = is_foreign(entered, patterns) and entered in chains and entered not in there
+                if is_lost and file_has(half, family, table, name, entered):
+                    yield (
+                        f"table {table}, chain {name}: '{rule.body}' is missing, so packets do not come to "
+                        f"chain {entered}"
+                    )
 
 
 def moved_jumps(present: Tables, half: Half, family: Family, patterns: Sequence[str]) -> Iterator[str]:
@@ -136,22 +159,32 @@ def moved_jumps(present: Tables, half: Half, family: Family, patterns: Sequence[
         for body, before in then.items():
             after = places.get(body, []) if body not in last else []
             for old, new in zip(before[-len(after) :], after, strict=False):
-                if new > old or (new < old and _file_has(half, family, table, name, TextRule(body).enters)):
+                if new > old or (new < old and file_has(half, family, table, name, TextRule(body).enters)):
                     yield (
                         f"table {table}, chain {name}: '{body}' comes after {counted(new, 'rule')} that "
                         f"are not of --leave, was after {old}"
                     )
 
 
-def _file_has(half: Half, family: Family, table: str, name: str, entered: str) -> bool:
+def file_has(half: Half, family: Family, table: str, name: str, entered: str) -> bool:
     """Whether the file that *half* was made of has a rule of chain *name* that enters *entered*."""
-    if not half.source or half.file == KERNEL:
-        return False
+    has_file = half.source != "" and half.file != KERNEL
+    return has_file and (table, name, entered) in _jumps_of(half.source, half.file, family)
+
+
+@lru_cache(maxsize=4)
+def _jumps_of(source: str, file: str, family: Family) -> frozenset[tuple[str, str, str]]:
+    """Table, chain, and chain entered of each jump of a file; none if this version cannot read it."""
     try:
-        program = read(half.source, family=family, name=half.file)
-    except HitablesError:  # another version of this program wrote the record
-        return False
-    return any(rule.enters == entered for rule in program.rules_of(table, name))
+        program = read(source, family=family, name=file)
+    except HitablesError:
+        return frozenset()
+    return frozenset(
+        (table.name, chain.name, entered)
+        for table in program
+        for chain in table.chains
+        for entered in chain.callees()
+    )
 
 
 def cut_off_jumps(present: Tables, half: Half, patterns: Sequence[str]) -> Iterator[str]:

@@ -87,16 +87,17 @@ def emptied(merged: Merged, kernel: Tables) -> list[str]:
 def of_kernel(
     tables: Tables,
     is_foreign: Callable[[str], bool],
-    which: Callable[[str, str, int], bool] = lambda table, chain, number: True,
+    which: Callable[[str, str, int, str], bool] = lambda table, chain, number, entered: True,
 ) -> Tables:
     """*tables*, whose jumps to foreign chains are marked as those of the kernel.
 
-    *which*: whether the jump with this number among those of its table and chain came from there.
+    *which*: whether the jump with this number among those of its table and chain, and to this chain, came
+    from there.
     """
 
     def marked(table: str, name: str, chain: TextChain) -> TextChain:
         jumps = [at for at, rule in enumerate(chain.rules) if is_foreign(rule.enters)]
-        came = {at for number, at in enumerate(jumps) if which(table, name, number)}
+        came = {at for number, at in enumerate(jumps) if which(table, name, number, chain.rules[at].enters)}
         rules = (
             replace(rule, line=LINES_OF_KERNEL) if at in came else rule for at, rule in enumerate(chain.rules)
         )

@@ -149,7 +149,7 @@ def _with_jumps_of_kernel(stored: Tables, merged: Merged, patterns: Sequence[str
     Such jumps are not compiled, so a chain has them in the order of the source.
     """
 
-    def came_from_kernel(table: str, name: str, number: int) -> bool:
+    def came_from_kernel(table: str, name: str, number: int, entered: str) -> bool:
         chain = merged.tables[table].get(name, TextChain())
         jumps = [rule for rule in chain.rules if is_foreign(rule.enters, patterns)]
         return number < len(jumps) and jumps[number].line >= LINES_OF_KERNEL

@@ -20,8 +20,8 @@ class NotHeld(HitablesError):
 
 
 def check_held(store: StateDirectory, number: int) -> list[str]:
-    """Notes on what others have added to the tables that record *number* has, and which of their jumps have
-    moved; NotHeld if it lost rules.
+    """Notes on what others have added to the tables that record *number* has, and which jumps to
+    their chains have moved; NotHeld if it lost rules.
 
     Chains of --leave and counters are no difference.
     """
@@ -46,8 +46,8 @@ def check_held(store: StateDirectory, number: int) -> list[str]:
         )
     if moved:
         notes.append(
-            f"jumps of other programs have moved since rule set {number} was loaded; hitables status shows "
-            f"what that changes, and --repair moves them back: {_first(moved)}"
+            f"jumps to chains of other programs have moved, or are gone, since rule set {number} was loaded; "
+            f"hitables status shows what that changes, and --repair puts them back: {_first(moved)}"
         )
     return notes
 

@@ -165,6 +165,18 @@ def test_a_jump_that_the_file_has_is_where_the_file_has_it(firewall: Firewall) -
     firewall.hitables("status", "--repair")
     assert plain(firewall.save()) == held
     firewall.hitables("status")
+    # It may be gone, while its chain is there: a program that stops removes both.
+    firewall.iptables("-D", "FORWARD", "-j", "CNI-FORWARD")
+    gone = "'-j CNI-FORWARD' is missing, so packets do not come to chain CNI-FORWARD"
+    assert gone in firewall.hitables("status", status=1).stdout
+    firewall.apply(file, "--leave", "cni", "--dry-run", status=1)
+    firewall.hitables("status", "--repair")
+    assert plain(firewall.save()) == held
+    firewall.iptables("-D", "FORWARD", "-j", "CNI-FORWARD")
+    firewall.iptables("-X", "CNI-FORWARD")
+    firewall.hitables("status")
+    firewall.iptables("-N", "CNI-FORWARD")
+    firewall.hitables("status", "--repair")
     # A rule set that waits is confirmed all the same.
     firewall.hitables(
         "apply", firewall.file(text.replace("113.9", "113.8")), "--leave", "cni", "--confirm", 600
@@ -172,7 +184,7 @@ def test_a_jump_that_the_file_has_is_where_the_file_has_it(firewall: Firewall) -
     firewall.iptables("-D", "FORWARD", "-j", "CNI-FORWARD")
     firewall.iptables("-I", "FORWARD", "-j", "CNI-FORWARD")
     said = firewall.hitables("confirm").stderr
-    assert "jumps of other programs have moved" in said and moved in said
+    assert "jumps to chains of other programs have moved" in said and moved in said
 
 
 def test_of_two_equal_jumps_of_another_program_the_first_may_go(firewall: Firewall) -> None:
