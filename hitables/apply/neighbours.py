@@ -1,7 +1,8 @@
 """Programs of this host whose start undoes rules of others, as their settings say.
 
 ufw and firewalld start at boot behind the rules that `hitables persist` loads, and are reloaded at any time.
-Their settings are read, not their rules: direct rules of firewalld that are in no file are not known.
+Their settings are read, not their rules: direct rules of firewalld that are in no file are not known.  The
+version of firewalld is that of its Python package on this host.
 """
 
 from __future__ import annotations
@@ -14,20 +15,26 @@ from pathlib import Path
 from ..ir.foreign import is_foreign
 
 ETC = Path("/etc")
-_PROC = Path("/proc")
+PROC = Path("/proc")
+# Where packages of distributions have modules of Python, and `make install` puts those of firewalld.
+PYTHON_FOLDERS = tuple(map(Path, ("/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64")))
+_FIREWALLD_CONFIG = "python3*/*-packages/firewall/config/__init__.py"
+# Earlier versions of firewalld delete the rules of iptables, too, whatever FirewallBackend says; from this
+# one on (commit b7faa74d) those with FirewallBackend=nftables do so only if there are direct rules.
+_SPARES_IPTABLES = (2, 0)
 
 
 def flushers() -> list[str]:
     """A warning for each program that deletes all rules of iptables when it starts or is reloaded."""
     found = []
     if _ufw_is_enabled() and _ufw_flushes():
-        found.append(_flushes("ufw", f"set MANAGE_BUILTINS=no in {ETC / 'default/ufw'}"))
+        remedy = f"set MANAGE_BUILTINS=no in {ETC / 'default/ufw'}"
+        found.append(_flushes("ufw", "when it starts and when it is reloaded", remedy, "ufw"))
     if _firewalld_is_used():
-        settings, direct = ETC / "firewalld/firewalld.conf", ETC / "firewalld/direct.xml"
-        if _value("firewalld/firewalld.conf", "FirewallBackend") == "iptables":
-            found.append(_flushes("firewalld", f"set FirewallBackend=nftables in {settings}"))
-        elif _has_direct_rules(_text("firewalld/direct.xml")):
-            found.append(_flushes("firewalld", f"remove the direct rules of {direct}"))
+        version = _firewalld_version()
+        name = f"firewalld {'.'.join(map(str, version)) or 'of unknown version'}"
+        if remedy := _remedy_of_firewalld(version):
+            found.append(_flushes(name, "when it starts, stops or is reloaded", remedy, "firewalld"))
     return found
 
 
@@ -44,11 +51,8 @@ def appenders(patterns: Sequence[str]) -> list[str]:
     ]
 
 
-def _flushes(program: str, remedy: str) -> str:
-    return (
-        f"warning: {program} deletes all rules of iptables, these too, when it starts and when it is "
-        f"reloaded: {remedy}, or disable {program}"
-    )
+def _flushes(name: str, when: str, remedy: str, program: str) -> str:
+    return f"warning: {name} deletes all rules of iptables, these too, {when}: {remedy}, or disable {program}"
 
 
 def _ufw_is_enabled() -> bool:
@@ -62,7 +66,35 @@ def _ufw_flushes() -> bool:
 def _firewalld_is_used() -> bool:
     """Whether it runs, or starts at boot."""
     wanted = ETC / "systemd/system/multi-user.target.wants/firewalld.service"
-    return wanted.is_symlink() or any(_is_firewalld(path) for path in _PROC.glob("[0-9]*/comm"))
+    return wanted.is_symlink() or any(_is_firewalld(path) for path in PROC.glob("[0-9]*/comm"))
+
+
+def _remedy_of_firewalld(version: tuple[int, ...]) -> str:
+    """What keeps firewalld of *version* from deleting rules of iptables; "" if it does not delete them."""
+    remedies = []
+    if version < _SPARES_IPTABLES:
+        remedies.append(f"have version {'.'.join(map(str, _SPARES_IPTABLES))} or later")
+    if _value("firewalld/firewalld.conf", "FirewallBackend") == "iptables":
+        remedies.append(f"set FirewallBackend=nftables in {ETC / 'firewalld/firewalld.conf'}")
+    if _has_direct_rules(_text("firewalld/direct.xml")):
+        remedies.append(f"remove the direct rules of {ETC / 'firewalld/direct.xml'}")
+    return " and ".join(remedies)
+
+
+def _firewalld_version() -> tuple[int, ...]:
+    """The earliest that a Python package of it on this host says; () if there is none, or one says none."""
+    modules = (path for folder in PYTHON_FOLDERS for path in folder.glob(_FIREWALLD_CONFIG))
+    return min(map(_version_in, modules), default=())
+
+
+def _version_in(module: Path) -> tuple[int, ...]:
+    with suppress(OSError):
+        said = re.search(
+            r"^VERSION\s*=\s*[\"'](\d+(?:\.\d+)*)", module.read_text(errors="replace"), re.MULTILINE
+        )
+        if said:
+            return tuple(map(int, said[1].split(".")))
+    return ()
 
 
 def _has_direct_rules(xml: str) -> bool:

@@ -28,7 +28,7 @@ for name in sys.argv[2:]:
     importlib.import_module(name)
 # What is set up on this host (ufw, firewalld) is no matter of the tests.
 import hitables.apply.neighbours, pathlib
-hitables.apply.neighbours.ETC = pathlib.Path("/nonexistent")
+hitables.apply.neighbours.ETC = hitables.apply.neighbours.PROC = pathlib.Path("/nonexistent")
 {TIME_SHORTLY}
 gc.collect()
 gc.freeze()

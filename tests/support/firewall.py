@@ -51,7 +51,7 @@ def _become(command: list[str], environment: Mapping[str, str], out: int, err: i
         sys.stderr = sys.__stderr__ = os.fdopen(2, "w", closefd=False)
         sys.argv = command
         # What is set up on this host (ufw, firewalld) is no matter of the tests.
-        hitables.apply.neighbours.ETC = Path("/nonexistent")
+        hitables.apply.neighbours.ETC = hitables.apply.neighbours.PROC = Path("/nonexistent")
         hitables.start.hitables()
     except SystemExit as end:
         status = end.code
