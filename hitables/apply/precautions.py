@@ -11,7 +11,7 @@ from ..ir.fields import Family
 from ..ir.foreign import PRESETS, is_foreign, recognised, unmatched
 from ..ir.program import Program
 from ..parse.iptables import read
-from . import commented_rules, docker_raw, texts
+from . import docker_raw, known_rules, texts
 from .drift import moved_jumps
 from .in_force import InForce
 from .lockout import LockoutCheck, refuse
@@ -131,11 +131,11 @@ def tell_of_docker(ready: Ready, report: Reporter) -> None:
         report.tell(docker_raw.warning(rules, file, remedy))
 
 
-def tell_of_commented(ready: Ready, patterns: Sequence[str], report: Reporter) -> None:
-    """Tell of rules of other programs that are in no chain of theirs, and go (commented_rules.py)."""
+def tell_of_known_rules(ready: Ready, patterns: Sequence[str], report: Reporter) -> None:
+    """Tell of rules of other programs that are in no chain of theirs, and go (known_rules.py)."""
     file = ready.prepared.file
-    rules = commented_rules.removed(ready.found.program, ready.prepared.source, patterns)
-    for warning in commented_rules.warnings(rules, file, file):
+    rules = known_rules.removed(ready.found.program, ready.prepared.source, patterns)
+    for warning in known_rules.warnings(rules, file, file):
         report.tell(warning)
 
 

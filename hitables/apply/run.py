@@ -42,8 +42,8 @@ from .open_files import refuse_few
 from .precautions import (
     check_leave,
     check_lockout,
-    tell_of_commented,
     tell_of_docker,
+    tell_of_known_rules,
     tell_of_lost_chains,
     tell_of_moved_jumps,
     tell_of_presets,
@@ -111,7 +111,7 @@ def _applied(request: ApplyRequest, report: Reporter, session: SshSession | None
             earlier = force.half(each.kernel.family) if force is not None else None
             tell_of_lost_chains(each, earlier, patterns, report)
             tell_of_docker(each, report)
-            tell_of_commented(each, patterns, report)
+            tell_of_known_rules(each, patterns, report)
         for warning in flushers():
             report.tell(warning)
         report.show_changes(ready, force)

@@ -23,15 +23,15 @@ from ..kernel.other_tables import tables_beside
 from ..reader import read
 from ..verify.diff import Changes, changes
 from ..verify.question import Question
-from . import commented_rules, docker_raw, texts
+from . import docker_raw, known_rules, texts
 from .boot_clock import boot_id
 from .boot_files import boot_notes
 from .both_backends import left_by_change
-from .commented_rules import CommentedRule
 from .confirm import bring_back
 from .drift import differences, strange_jumps
 from .in_force import InForce, in_force, number_in_force, own_places
 from .kernel import Kernel
+from .known_rules import KnownRule
 from .others import merge
 from .prepare import THE_KERNEL, Found, find
 from .records import CONFIRMED, ApplyState, Half, Record
@@ -62,7 +62,7 @@ class Compared:
     programs   presets of --leave whose chains differ: these programs have changed them
     leaves     whether chains are left to others, and not compared
     of_docker  rules of docker in table raw that the rule set lacks
-    commented  rules of other programs in no chain of theirs that the rule set lacks
+    of_others  rules of other programs, in no chain of theirs, that the rule set lacks
     unread     why the kernel's rules cannot be read; then nothing is compared
     """
 
@@ -77,7 +77,7 @@ class Compared:
     programs: list[str] = field(default_factory=list)
     leaves: bool = False
     of_docker: list[str] = field(default_factory=list)
-    commented: list[CommentedRule] = field(default_factory=list)
+    of_others: list[KnownRule] = field(default_factory=list)
     unread: str = ""
 
 
@@ -161,7 +161,7 @@ def compare(
             if compared.of_docker:
                 remedy = "to keep them, give the table up first (hitables release raw)"
                 result.notes.append(docker_raw.warning(compared.of_docker, "--repair", remedy))
-            result.notes += commented_rules.warnings(compared.commented, "--repair", "your file")
+            result.notes += known_rules.warnings(compared.of_others, "--repair", "your file")
             level = Level.TROUBLE if compared.trouble else Level.DRIFT if compared.differing else Level.SAME
             result.level = max(result.level, level)
     if result.level is not Level.SAME:
@@ -211,7 +211,7 @@ def _compare(
         before = with_others(half, found, record, family)
         after = _with_tables(found.program, before)
         compared.of_docker = docker_raw.removed(after, before)
-        compared.commented = commented_rules.removed(after, before, record.leave)
+        compared.of_others = known_rules.removed(after, before, record.leave)
         question = Question(
             (Backend(record.backend),),
             Malformed.STRICTER,

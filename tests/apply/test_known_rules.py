@@ -1,4 +1,4 @@
-"""A rule set removes rules of other programs in built-in chains (calico, LXD): apply and status say so before."""
+"""A rule set removes rules of others in built-in chains (calico, crowdsec): apply and status say so before."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from support.firewall import Firewall
 
 import hitables
-from hitables.apply.commented_rules import removed, warnings
+from hitables.apply.known_rules import removed, warnings
 from hitables.ir.foreign import patterns_of
 
 JUMP = '-A FORWARD -m comment --comment "cali:lqqG4wadUOch3HEE" -j cali-FORWARD'
@@ -34,6 +34,8 @@ OF_LXD, OF_INCUS = (
     for program, bridge in (("LXD", "lxdbr0"), ("Incus", "incusbr0"))
 )
 
+OF_CROWDSEC = "-A INPUT -m set --match-set crowdsec-blacklists src -j DROP"
+
 
 def filters(*rules: str) -> str:
     lines = (":INPUT DROP [0:0]", ":FORWARD DROP [0:0]", ":cali-FORWARD - [0:0]", *rules)
@@ -43,18 +45,50 @@ def filters(*rules: str) -> str:
 MINE = "*filter\n:INPUT DROP [0:0]\n:FORWARD DROP [0:0]\n-A INPUT -i lo -j ACCEPT\nCOMMIT\n"
 
 
-def test_rules_are_known_by_the_comments_of_the_programs_that_are_left() -> None:
-    kernel = hitables.read(filters(JUMP, *OF_CALICO, *OF_KUBE_ROUTER, *OF_USERS))
+def gone(kernel: str, wanted: str, *leave: str) -> list[str]:
+    rules = removed(hitables.read(kernel), hitables.read(wanted), patterns_of(leave))
+    return [each.text for each in rules]
 
-    def gone(wanted: str, *leave: str) -> list[str]:
-        return [each.text for each in removed(kernel, hitables.read(wanted), patterns_of(leave))]
 
-    assert gone(MINE, "calico") == list(OF_CALICO)
-    assert gone(MINE, "kube", "cali-*") == [OF_KUBE_ROUTER[0], *OF_CALICO, OF_KUBE_ROUTER[1]]
-    assert not gone(MINE, "docker"), "chains that these rules replace are told of otherwise"
-    assert not gone(filters(*reversed(OF_CALICO)), "calico"), "the file has them"
-    assert gone(filters(OF_CALICO[0], *OF_USERS), "calico") == [OF_CALICO[1]]
-    assert not gone("*mangle\nCOMMIT\n", "calico"), "the table stays as it is"
+def test_rules_are_known_by_the_comments_of_their_programs() -> None:
+    kernel = filters(JUMP, *OF_CALICO, *OF_KUBE_ROUTER, *OF_USERS)
+    assert gone(kernel, MINE, "calico", "KUBE-*") == [OF_KUBE_ROUTER[0], *OF_CALICO, OF_KUBE_ROUTER[1]]
+    assert not gone(kernel, filters(*reversed(OF_CALICO), *OF_KUBE_ROUTER), "calico"), "the file has them"
+    assert gone(kernel, filters(OF_CALICO[0], *OF_KUBE_ROUTER, *OF_USERS), "calico") == [OF_CALICO[1]]
+    assert not gone(kernel, "*mangle\nCOMMIT\n", "calico"), "the table stays as it is"
+
+
+def test_rules_of_a_program_whose_chains_are_replaced_are_told_of_with_these() -> None:
+    kernel = filters(JUMP, *OF_CALICO, *OF_KUBE_ROUTER)
+    assert gone(kernel, MINE, "docker") == list(OF_KUBE_ROUTER)
+    assert not gone(kernel.replace("COMMIT", ":KUBE-ROUTER-INPUT - [0:0]\nCOMMIT"), MINE)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        OF_CROWDSEC,
+        "-A FORWARD -m set --match-set crowdsec6-blacklists src -j REJECT --reject-with icmp-port-unreachable",
+        '-A INPUT -m set --match-set crowdsec-blacklists-0 src -j LOG --log-prefix "crowdsec: "',
+        "-A INPUT -p tcp -m multiport --dports 22 -m set --match-set f2b-sshd src -j DROP",
+        "-A INPUT -m set --match-set fail2ban-sshd src -j DROP",
+    ],
+)
+@pytest.mark.parametrize("leave", [(), ("crowdsec", "fail2ban")])
+def test_rules_are_known_by_the_ipsets_of_their_programs(rule: str, leave: tuple[str, ...]) -> None:
+    of_user = "-A INPUT -m set --match-set my-blacklists src -j DROP"
+    assert gone(filters(of_user, rule), MINE, *leave) == [rule]
+    assert not gone(filters(rule), filters(of_user, rule), *leave), "the file has it"
+    assert not gone(filters(f"-A cali-FORWARD{rule.partition('INPUT')[2]}"), MINE), "a chain of others"
+
+
+def test_rules_that_drop_belong_in_front_of_all_others() -> None:
+    rules = removed(hitables.read(filters(OF_CROWDSEC)), hitables.read(MINE), patterns_of(["crowdsec"]))
+    assert list(warnings(rules, "office.rules", "office.rules")) == [
+        "warning: office.rules removes 1 rule of crowdsec from table filter (INPUT), as "
+        f"'{OF_CROWDSEC}': --leave crowdsec keeps its chains and the jumps to them, and no other rules; "
+        "have these in office.rules, in front of all other rules of the chain"
+    ]
 
 
 def test_each_program_has_a_warning_with_its_rules_and_their_chains() -> None:
@@ -100,3 +134,19 @@ def test_apply_and_status_warn_before_they_remove_rules_of_programs_that_are_lef
     assert [line.partition(" -j ")[2] for line in firewall.save().splitlines() if "-A FORWARD" in line] == [
         "cali-FORWARD", "ACCEPT", "MARK --set-xmark 0x10000/0x10000",
     ]  # fmt: skip
+
+
+@pytest.mark.needs_kernel
+def test_apply_and_status_warn_before_they_remove_the_rule_of_crowdsec(firewall: Firewall) -> None:
+    firewall.namespace.run(["ipset", "create", "crowdsec-blacklists", "hash:net", "timeout", "300"])
+    firewall.iptables(*OF_CROWDSEC.split())
+    path, warned = firewall.file(MINE), "removes 1 rule of crowdsec from table filter (INPUT)"
+    assert f"office.rules {warned}" in firewall.apply(path, "--leave", "crowdsec").stderr
+    firewall.iptables(*OF_CROWDSEC.replace("-A", "-I").split())
+    repaired = firewall.hitables("status", "--repair").stdout
+    assert repaired.index(f"--repair {warned}") < repaired.index("is loaded again")
+    firewall.iptables(*OF_CROWDSEC.replace("-A", "-I").split())
+    with_it = firewall.file(MINE.replace("-A INPUT -i lo", f"{OF_CROWDSEC}\n-A INPUT -i lo"))
+    assert "removes" not in firewall.apply(with_it, "--leave", "crowdsec").stderr
+    assert "--match-set crowdsec-blacklists src -j DROP" in firewall.save()
+    firewall.hitables("status")
