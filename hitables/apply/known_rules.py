@@ -1,9 +1,10 @@
 """Rules that other programs put directly into built-in chains, known by their comments or their ipsets.
 
 calico and kube-router (a part of k3s) accept there what their policies have marked, and earlier versions of
-flannel what is of its network; crowdsec, and some actions of fail2ban, drop there what an ipset has; all
-rules of LXD and Incus for a network are there.  --leave keeps chains and the rules that enter them, and no
-others: a rule set that has the table removes these rules, unless it has them itself.
+flannel what is of its network; crowdsec, and some actions of fail2ban, drop there what an ipset has;
+NetworkManager masquerades there what comes from its shared connections; all rules of LXD and Incus for a
+network are there, and those of wg-quick for a tunnel.  --leave keeps chains and the rules that enter them,
+and no others: a rule set that has the table removes these rules, unless it has them itself.
 """
 
 from __future__ import annotations
@@ -24,7 +25,12 @@ _OF_PRESET = (
     "--leave {program} keeps its chains and the jumps to them, and no other rules; have these in {file}"
 )
 _ACCEPTING = f"{_OF_PRESET}, in front of what drops all other packets"
-_DROPPING = f"{_OF_PRESET}, in front of all other rules of the chain"
+_FIRST = f"{_OF_PRESET}, in front of all other rules of the chain"
+_MASQUERADING = f"{_FIRST}, or leave table {{table}} out of it"
+_OF_TUNNELS = (
+    "no --leave keeps them; leave table {table} out of {file}, or have rules of your own there that do the "
+    "same, without the comment"
+)
 _OF_NETWORKS = (
     "no --leave keeps them; have rules of your own for its networks in {file}, or restart {program}, which "
     "makes its rules again"
@@ -34,7 +40,7 @@ _OF_NETWORKS = (
 class _Marks(NamedTuple):
     """How rules of a program are known: by patterns for their comments, and for the ipsets that they match.
 
-    advice  what to do if a rule set removes them; the names of the program and of the file go into it
+    advice  what to do if a rule set removes them; the program, the table and the file go into it
     """
 
     advice: str
@@ -47,10 +53,12 @@ _MARKS = {
     "calico": _Marks(_ACCEPTING, comments=("cali:*",)),
     "kube": _Marks(_ACCEPTING, comments=("KUBE-ROUTER rule *",)),
     "flannel": _Marks(_ACCEPTING, comments=("flanneld *",)),
+    "networkmanager": _Marks(_MASQUERADING, comments=("nm-shared*",)),
     # Its firewall bouncer, before version 0.0.30: later ones have these rules in CROWDSEC_CHAIN.
-    "crowdsec": _Marks(_DROPPING, sets=("crowdsec-blacklists*", "crowdsec6-blacklists*")),
+    "crowdsec": _Marks(_FIRST, sets=("crowdsec-blacklists*", "crowdsec6-blacklists*")),
     # Its actions iptables-ipset-*.
-    "fail2ban": _Marks(_DROPPING, sets=("f2b-*", "fail2ban-*")),
+    "fail2ban": _Marks(_FIRST, sets=("f2b-*", "fail2ban-*")),
+    "wg-quick": _Marks(_OF_TUNNELS, comments=("wg-quick(8) rule for *",)),
     "LXD": _Marks(_OF_NETWORKS, comments=("generated for LXD *",)),
     "Incus": _Marks(_OF_NETWORKS, comments=("generated for Incus *",)),
 }
@@ -66,7 +74,7 @@ class KnownRule(NamedTuple):
 
 
 def removed(kernel: Program, wanted: Program, patterns: Sequence[str]) -> list[KnownRule]:
-    """Such rules in *kernel* that are not there any more when *wanted* is loaded.
+    """Such rules in *kernel* of which nothing in their chains does the same when *wanted* is loaded.
 
     *patterns*: of --leave.  Where a program has chains in the same table that they do not match, its rules
     are not among them: precautions.tell_of_presets tells of this program.
@@ -88,12 +96,12 @@ def _removed_from(
         return
     told_of = recognised(replace(kernel, tables=(table,)), patterns)
     stay = {
-        (chain, rule_key(rule))
+        (chain, _key(rule))
         for chain in {chain for _, chain, _ in of_programs}
         for rule in wanted.rules_of(table.name, chain)
     }
     for program, chain, rule in of_programs:
-        if program not in told_of and (chain, rule_key(rule)) not in stay:
+        if program not in told_of and (chain, _key(rule)) not in stay:
             yield KnownRule(program, table.name, chain, rule_text(rule._replace(counters=None), chain))
 
 
@@ -109,6 +117,11 @@ def _program_of(rule: Rule) -> str:
     return ""
 
 
+def _key(rule: Rule) -> object:
+    """The same for all spellings of a rule, with whatever comments."""
+    return rule_key(rule._replace(matches=tuple(each for each in rule.matches if each.name != "comment")))
+
+
 def _name_in(match: Match) -> str:
     """The name of the ipset that is matched, or the comment."""
     return match.words[-1 if match.name == "comment" else match.words.index("--match-set") + 1]
@@ -119,7 +132,7 @@ def warnings(rules: Sequence[KnownRule], by: str, file: str) -> Iterator[str]:
     for program, table in dict.fromkeys((each.program, each.table) for each in rules):
         own = [each for each in rules if (each.program, each.table) == (program, table)]
         chains = dict.fromkeys(each.chain for each in own)
-        advice = _MARKS[program].advice.format(program=program, file=file)
+        advice = _MARKS[program].advice.format(program=program, table=table, file=file)
         yield (
             f"warning: {by} removes {counted(len(own), 'rule')} of {program} from table {table} "
             f"({', '.join(chains)}), as '{own[0].text}': {advice}"

@@ -74,8 +74,8 @@ leave_option = option(
     metavar="PATTERN",
     multiple=True,
     help="Leave chains of this name to the program that manages them (DOCKER*, f2b-*), or those of docker, "
-    "fail2ban, kube, calico, cilium, flannel, cni, podman, libvirt, proxmox, ufw, firewalld, crowdsec, "
-    "miniupnpd, sshguard, tailscale, psad, fwknop; may be repeated.",
+    "fail2ban, kube, calico, cilium, flannel, cni, podman, libvirt, proxmox, ufw, firewalld, "
+    "networkmanager, crowdsec, miniupnpd, sshguard, tailscale, psad, fwknop; may be repeated.",
 )
 
 state_option = option(

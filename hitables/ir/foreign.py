@@ -61,6 +61,8 @@ PRESETS: dict[str, tuple[str, ...]] = {
         *("INPUT_direct", "FORWARD_direct", "OUTPUT_direct", "PREROUTING_direct", "POSTROUTING_direct"),
         *("INPUT_dnat", "FORWARD_dnat", "OUTPUT_dnat"),
     ),
+    # Of shared connections, two for each interface.
+    "networkmanager": ("nm-sh-*",),
     "crowdsec": ("CROWDSEC_*", "crowdsec-*"),
     "miniupnpd": ("MINIUPNPD", "MINIUPNPD-*"),
     "sshguard": ("sshguard",),

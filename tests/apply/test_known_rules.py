@@ -36,6 +36,38 @@ OF_LXD, OF_INCUS = (
 
 OF_CROWDSEC = "-A INPUT -m set --match-set crowdsec-blacklists src -j DROP"
 
+# Of a shared connection, and of a tunnel that is the default route.
+OF_NETWORKMANAGER = """\
+*nat
+:POSTROUTING ACCEPT [0:0]
+-A POSTROUTING -s 10.42.0.0/24 ! -d 10.42.0.0/24 -m comment --comment nm-shared-eth1 -j MASQUERADE
+COMMIT
+*filter
+:INPUT DROP [0:0]
+:FORWARD DROP [0:0]
+:nm-sh-fw-eth1 - [0:0]
+:nm-sh-in-eth1 - [0:0]
+-A INPUT -i eth1 -m comment --comment nm-shared-eth1 -j nm-sh-in-eth1
+-A FORWARD -m comment --comment nm-shared-eth1 -j nm-sh-fw-eth1
+-A nm-sh-fw-eth1 -s 10.42.0.0/24 -i eth1 -j ACCEPT
+-A nm-sh-in-eth1 -p udp -m udp --dport 67 -j ACCEPT
+COMMIT
+"""
+OF_WG_QUICK = """\
+*raw
+:PREROUTING ACCEPT [0:0]
+-A PREROUTING -d 10.9.0.2/32 ! -i wg0 -m addrtype ! --src-type LOCAL -m comment \
+--comment "wg-quick(8) rule for wg0" -j DROP
+COMMIT
+*mangle
+:PREROUTING ACCEPT [0:0]
+:POSTROUTING ACCEPT [0:0]
+-A PREROUTING -p udp -m comment --comment "wg-quick(8) rule for wg0" -j CONNMARK --restore-mark
+-A POSTROUTING -p udp -m mark --mark 0xca6c -m comment --comment "wg-quick(8) rule for wg0" \
+-j CONNMARK --save-mark
+COMMIT
+"""
+
 
 def filters(*rules: str) -> str:
     lines = (":INPUT DROP [0:0]", ":FORWARD DROP [0:0]", ":cali-FORWARD - [0:0]", *rules)
@@ -150,3 +182,52 @@ def test_apply_and_status_warn_before_they_remove_the_rule_of_crowdsec(firewall:
     assert "removes" not in firewall.apply(with_it, "--leave", "crowdsec").stderr
     assert "--match-set crowdsec-blacklists src -j DROP" in firewall.save()
     firewall.hitables("status")
+
+
+def mine(*tables: str) -> str:
+    return "".join(f"*{table}\nCOMMIT\n" for table in tables)
+
+
+@pytest.mark.parametrize("leave", [(), ("networkmanager",)])
+def test_rules_of_networkmanager_outside_its_chains_are_told_of(leave: tuple[str, ...]) -> None:
+    kernel = hitables.read(OF_NETWORKMANAGER)
+    wanted = hitables.read(mine("nat") + filters())
+    (told,) = warnings(removed(kernel, wanted, patterns_of(leave)), "my.rules", "my.rules")
+    assert told.startswith("warning: my.rules removes 1 rule of networkmanager from table nat (POSTROUTING)")
+    assert told.endswith("in front of all other rules of the chain, or leave table nat out of it")
+    assert not removed(kernel, hitables.read(filters()), patterns_of(leave)), "the chains tell of the jumps"
+    assert not removed(kernel, kernel, patterns_of(leave)), "the file has it"
+
+
+def test_rules_of_wg_quick_are_told_of_in_each_table_that_the_file_has() -> None:
+    kernel = hitables.read(OF_WG_QUICK)
+    told = list(warnings(removed(kernel, hitables.read(mine("raw", "mangle")), ()), "--repair", "your file"))
+    assert [each.partition(", as '")[0] for each in told] == [
+        "warning: --repair removes 1 rule of wg-quick from table raw (PREROUTING)",
+        "warning: --repair removes 2 rules of wg-quick from table mangle (PREROUTING, POSTROUTING)",
+    ]
+    assert "leave table mangle out of your file, or have rules of your own there" in told[1]
+    assert len(removed(kernel, hitables.read(mine("raw")), ())) == 1
+    without_comments = OF_WG_QUICK.replace('-m comment --comment "wg-quick(8) rule for wg0"', "")
+    assert not removed(kernel, hitables.read(without_comments), ()), "the file has rules that do the same"
+
+
+@pytest.mark.needs_kernel
+def test_rules_of_others_are_named_where_the_list_of_changes_is_cut_off(firewall: Firewall) -> None:
+    firewall.load(OF_NETWORKMANAGER + OF_WG_QUICK)
+    many = "".join(f"-A POSTROUTING -s 192.0.2.{n} -j SNAT --to-source 10.0.0.{n}\n" for n in range(1, 41))
+    path = firewall.file(f"*nat\n{many}COMMIT\n{MINE}" + mine("raw", "mangle"))
+    applied = firewall.apply(path, "--leave", "networkmanager")
+    assert " more changes (" in applied.stdout
+    for removes in (
+        "removes 1 rule of networkmanager from table nat (POSTROUTING)",
+        "removes 1 rule of wg-quick from table raw (PREROUTING)",
+        "removes 2 rules of wg-quick from table mangle (PREROUTING, POSTROUTING)",
+    ):
+        assert f"office.rules {removes}" in applied.stderr
+    assert "-j nm-sh-fw-eth1" in firewall.save() and "MASQUERADE" not in firewall.save()
+    made_again = OF_NETWORKMANAGER.splitlines()[2].replace("-A", "-I").split()
+    firewall.iptables("-t", "nat", *made_again)
+    repaired = firewall.hitables("status", "--repair").stdout
+    told = repaired.index("--repair removes 1 rule of networkmanager from table nat (POSTROUTING)")
+    assert told < repaired.index("is loaded again")

@@ -184,6 +184,7 @@ def test_lint_says_nothing_of_chains_that_are_left() -> None:
         ("NETAVARK_FORWARD", "podman"), ("NETAVARK_ISOLATION_3", "podman"), ("NETAVARK-HOSTPORT-DNAT", "podman"),
         ("NETAVARK-DN-1D8721804F16F", "podman"), ("NETAVARK-1D8721804F16F", "podman"),
         ("ufw-user-input", "ufw"), ("INPUT_ZONES", "firewalld"), ("CROWDSEC_CHAIN", "crowdsec"),
+        ("nm-sh-in-eth1", "networkmanager"), ("nm-sh-fwYnIgMQ==", "networkmanager"),
         ("MINIUPNPD", "miniupnpd"), ("MINIUPNPD-POSTROUTING", "miniupnpd"), ("sshguard", "sshguard"),
         ("ts-input", "tailscale"), ("ts-postrouting", "tailscale"), ("PSAD_BLOCK_INPUT", "psad"),
         ("FWKNOP_MASQUERADE", "fwknop"), ("FLANNEL-POSTRTG", "flannel"),

@@ -47,7 +47,7 @@ options:
       - Patterns of chains of other programs, or the name of a program.
       - >-
         These are docker, fail2ban, kube, calico, cilium, flannel, cni, podman, libvirt, proxmox, ufw,
-        firewalld, crowdsec, miniupnpd, sshguard, tailscale, psad and fwknop.
+        firewalld, networkmanager, crowdsec, miniupnpd, sshguard, tailscale, psad and fwknop.
     type: list
     elements: str
     default: []
