@@ -496,6 +496,40 @@ def test_apply_and_history_count_the_rules_that_are_not_of_others(tmp_path: Path
         assert re.findall(r"(\d+) rules?  ", firewall.hitables("history").stdout) == ["0", "1"]
 
 
+# Of the plugins portmap and firewall of CNI, for a container with a published port; netavark does the same.
+CNI = """\
+*nat
+:PREROUTING ACCEPT [0:0]
+:CNI-DN-1abb70b64f54bf384ceeb - [0:0]
+:CNI-HOSTPORT-DNAT - [0:0]
+-A PREROUTING -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT
+-A CNI-HOSTPORT-DNAT -p tcp -m multiport --dports 8080 -j CNI-DN-1abb70b64f54bf384ceeb
+-A CNI-DN-1abb70b64f54bf384ceeb -p tcp -m tcp --dport 8080 -j DNAT --to-destination 10.88.0.2:80
+COMMIT
+*filter
+:FORWARD ACCEPT [0:0]
+:CNI-FORWARD - [0:0]
+-A FORWARD -m comment --comment "CNI firewall plugin rules" -j CNI-FORWARD
+-A CNI-FORWARD -d 10.88.0.2/32 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+-A CNI-FORWARD -s 10.88.0.2/32 -j ACCEPT
+COMMIT
+"""
+
+
+@pytest.mark.needs_kernel
+def test_published_ports_of_cni_need_a_rule_for_dnat_where_the_policy_is_drop(tmp_path: Path) -> None:
+    to_port = "chain=FORWARD in=eth0 out=cni0 src=192.0.2.9 dst=10.88.0.2 proto=tcp sport=9 dport=80"
+    with Namespace() as namespace:
+        firewall = Firewall(namespace, tmp_path, Backend.NFT)
+        firewall.load(CNI)
+        for rule, verdict in (("", "DROP"), ("-A FORWARD -m conntrack --ctstate DNAT -j ACCEPT\n", "ACCEPT")):
+            path = firewall.file(f"*filter\n:FORWARD DROP [0:0]\n{rule}COMMIT\n")
+            firewall.apply(path, "--leave", "cni")
+            loaded = firewall.file(firewall.save(), "loaded.rules")
+            traced = firewall.hitables("trace", loaded, "--packet", f"{to_port} state=NEW+DNAT").stdout
+            assert f"verdict: {verdict}" in traced
+
+
 @pytest.mark.needs_kernel
 @pytest.mark.parametrize("backend", Backend)
 def test_chains_that_an_apply_removes_are_named_unless_they_are_its_own(
