@@ -16,8 +16,8 @@ from sflgen.cli import main as sflgen
 
 # Values that are neither files nor folders nor tables, as the help names them.
 OTHER_VALUES = {
-    "ADDRESS", "ADDRESS[:PORT]", "CHAIN", "[CHAIN]...", "COMMAND", "[COMMAND...]", "FIELDS", "MODE", "NAME", "NAMES",
-    "PACKET", "PATTERN", "PLAN", "[POSITION] RULE...", "POSITION|RULE...", "STATES", "TARGET",
+    "ADDRESS", "ADDRESS[:PORT]", "CHAIN", "[CHAIN]...", "COMMAND", "[COMMAND...]", "FIELDS", "IPV4=IPV6",
+    "MODE", "NAME", "NAMES", "PACKET", "PATTERN", "PLAN", "[POSITION] RULE...", "POSITION|RULE...", "STATES", "TARGET",
 }  # fmt: skip
 
 
