@@ -45,6 +45,8 @@ _ATTACHED = re.compile(r"(-[AIDRCNFXEPZLS])([^-].*)", re.DOTALL)
 # A chain sees one side only; iptables refuses the other interface there.
 NO_INTERFACE = {"-i": frozenset({"OUTPUT", "POSTROUTING"}), "-o": frozenset({"INPUT", "PREROUTING"})}
 
+_NO_PARTS = RuleParts([], None, None, frozenset())
+
 # What iptables-restore has room for: words of a line, bytes of a word, bytes of a line.
 MOST_WORDS, LONGEST_WORD, LONGEST_LINE = 251, 1023, 10_239
 
@@ -198,15 +200,16 @@ class LineTemplates:
                 number, at = int(words[at], 16 if words[at][:2] in ("0x", "0X") else 10), at + 1
         if command in ("-P", "-E"):
             at += 1
-        plain = command not in ("-A", "-I", "-D", "-R", "-C")
-        if plain and at < len(words) and not words[at].startswith("-"):
+        takes_rule = command in ("-A", "-I", "-R", "-C") or (command == "-D" and number is None)
+        if not takes_rule and at < len(words) and not words[at].startswith("-"):
             shown = "this" if words[at] == LITERAL else repr(words[at])
             raise Fault(f"{shown} belongs to no option", at)
-        parts = RuleParts([], None, None, frozenset())
-        if command in ("-A", "-I", "-D", "-R", "-C"):
-            parts = cut(words, at)
-            if ("-6" if self.family is Family.IPV4 else "-4") in parts.families:
-                raise ForOtherFamily
+        parts = cut(words, at) if command not in ("-L", "-S") else _NO_PARTS
+        if ("-6" if self.family is Family.IPV4 else "-4") in parts.families:
+            raise ForOtherFamily
+        if not takes_rule:
+            _check_without_rule(command, parts)
+            parts = _NO_PARTS
         if any(index in literal_of for index in (parts.counters or ())):
             raise NeedsWords
         check_protocols(parts, words, self.family)
@@ -269,6 +272,17 @@ class LineTemplates:
         if part.kind == "match":
             return extension_match(part, words, self.family)
         return target_of(part, words, self.family)
+
+
+def _check_without_rule(command: str, parts: RuleParts) -> None:
+    """Refuse the options of a rule behind a *command* that takes none."""
+    used = [(part.name, part.at) for part in parts.matches if part.kind == "header"]
+    if parts.target is not None:
+        used.append((parts.target.kind, parts.target.at - 1))
+    if parts.counters is not None and command != "-P":
+        used.append(("-c", parts.counters[0] - 1))
+    for option, at in used[:1]:
+        raise Fault(f"{option} cannot be used with {command}", at)
 
 
 def fill(template: LineTemplate, literals: Sequence[str]) -> list[str]:

@@ -100,6 +100,9 @@ REFUSED = [
     ("-A INPUT -c 1 2 -c 3 4 -j DROP", "a second -c", "-c"),
     ("-A INPUT -s 10.0.0.0/255.255 -j DROP", "neither a prefix length nor a mask", "10.0.0.0/255.255"),
     ("-N own2 extra", "belongs to no option", "extra"),
+    ("-F own -j DROP", "-j cannot be used with -F", "-j"),
+    ("-P INPUT ACCEPT -s 10.0.0.1", "-s cannot be used with -P", "-s"),
+    ("-N own2 -c 1 2", "-c cannot be used with -N", "-c"),
 ]
 
 
@@ -139,6 +142,25 @@ def test_what_both_tools_refuse_is_refused_at_its_word(
             accepts.answer, [(f"iptables-{b}-restore", text, "") for b in ("legacy", "nft")]
         )
         assert all(answer[0] != accepts.LOADED for answer in answers), answers
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["-N new", "-P INPUT DROP", "-F own", "-X own", "-Z INPUT", "-E own new", "-A own\n-D own 1", "-A own"],
+)
+def test_a_command_takes_the_options_that_the_tools_take_with_it(command: str, namespace: Namespace) -> None:
+    """A rule behind a command that takes none would be lost."""
+    options = ["", "-v", "-m tcp", "-s 10.0.0.1", "-p tcp", "-f", "-j ACCEPT", "--goto other", "-c 1 2", "-n"]
+    for option in options:
+        text = f"{HEAD}:other - [0:0]\n{command} {option}\nCOMMIT\n"
+        answers = namespace.call(accepts.answer, [(f"iptables-{b}-restore", text, "") for b in Backend])
+        try:
+            read(text, family=Family.IPV4)
+        except ParseError:
+            is_read = False
+        else:
+            is_read = True
+        assert is_read == any(answer[0] == accepts.LOADED for answer in answers), (text, answers)
 
 
 @pytest.mark.parametrize(
