@@ -287,10 +287,18 @@ def try_drawn(
     """Rules drawn near the spellings of an extension, as many of them as load, each a meaning of its own."""
     began = time.perf_counter()
     rules = section.drawn(random.Random(f"{seed} {section.begin} {family} {section.chain}"), count)
-    loaded = load_section(section, family, backend, list(enumerate(rules)), within)
-    result, _ = _against_saves(section, family, backend, loaded)
+    result = try_rules(section, rules, family, backend, within)
     result.name += ", drawn"
     result.seconds = time.perf_counter() - began
+    return result
+
+
+def try_rules(
+    section: Section, rules: Sequence[str], family: Family, backend: Backend, within: Namespace | None = None
+) -> Saved:
+    """These *rules* of an extension, as many as load: each against its save and the bytes of the kernel."""
+    loaded = load_section(section, family, backend, list(enumerate(rules)), within)
+    result, _ = _against_saves(section, family, backend, loaded)
     return result
 
 

@@ -275,9 +275,7 @@ def _header_options(text: str, family: Family) -> None:
             raise ValueError(f"{part!r} is no TYPE or TYPE:LENGTH")
 
 
-_HEADERS = (
-    "hop dst route frag ah esp none proto hop-by-hop ipv6-opts ipv6-route ipv6-frag ipv6-nonxt protocol"
-)
+_HEADERS = "hop dst route frag ah esp none hop-by-hop ipv6-opts ipv6-route ipv6-frag ipv6-nonxt protocol"
 
 
 def _headers(text: str, family: Family) -> None:

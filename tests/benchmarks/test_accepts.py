@@ -163,6 +163,17 @@ def test_a_command_takes_the_options_that_the_tools_take_with_it(command: str, n
         assert is_read == any(answer[0] == accepts.LOADED for answer in answers), (text, answers)
 
 
+def test_a_header_of_ipv6_has_no_name_that_the_tools_do_not_know(namespace: Namespace) -> None:
+    text = "*filter\n-A INPUT -m ipv6header --soft --header {}\nCOMMIT\n"
+    tools = [accepts.TOOLS[Family.IPV6, backend] for backend in ("legacy", "nft")]
+    for name in ("prot", "proto"):
+        answers = namespace.call(accepts.answer, [(tool, text.format(name), "") for tool in tools])
+        assert [answer[0] == accepts.LOADED for answer in answers] == [name == "prot"] * 2
+    assert "prot" in write(read(text.format("prot"), family=Family.IPV6))
+    with pytest.raises(ParseError, match="unknown header 'proto'"):
+        read(text.format("proto"), family=Family.IPV6)
+
+
 @pytest.mark.parametrize(
     ("table", "family", "rule", "first", "second"),
     [

@@ -90,6 +90,103 @@ def test_drawn_rules_have_one_key_just_when_the_kernel_holds_the_same(
     assert saves.try_drawn(section, family, Backend.LEGACY, 8, 0, scratch).otherwise == []
 
 
+# Beginning of the rules, family, table, option: the names that its value may have.
+NAMES = [
+    (
+        "-p icmp -m icmp", 4, "filter", "--icmp-type",
+        "any echo-reply pong destination-unreachable network-unreachable host-unreachable protocol-unreachable "
+        "port-unreachable fragmentation-needed source-route-failed network-unknown host-unknown "
+        "network-prohibited host-prohibited TOS-network-unreachable TOS-host-unreachable "
+        "communication-prohibited host-precedence-violation precedence-cutoff source-quench redirect "
+        "network-redirect host-redirect TOS-network-redirect TOS-host-redirect echo-request ping "
+        "router-advertisement router-solicitation time-exceeded ttl-exceeded ttl-zero-during-transit "
+        "ttl-zero-during-reassembly parameter-problem ip-header-bad required-option-missing timestamp-request "
+        "timestamp-reply address-mask-request address-mask-reply",
+    ),
+    (
+        "-p icmpv6 -m icmp6", 6, "filter", "--icmpv6-type",
+        "destination-unreachable no-route communication-prohibited beyond-scope address-unreachable "
+        "port-unreachable failed-policy reject-route packet-too-big time-exceeded ttl-exceeded "
+        "ttl-zero-during-transit ttl-zero-during-reassembly parameter-problem bad-header unknown-header-type "
+        "unknown-option echo-request ping echo-reply pong router-solicitation router-advertisement "
+        "neighbour-solicitation neighbor-solicitation neighbour-advertisement neighbor-advertisement redirect",
+    ),
+    *(
+        (
+            begin, 4, table, option,
+            "CS0 CS1 CS2 CS3 CS4 CS5 CS6 CS7 BE AF11 AF12 AF13 AF21 AF22 AF23 AF31 AF32 AF33 AF41 AF42 AF43 EF",
+        )
+        for begin, table, option in (
+            ("-m dscp", "filter", "--dscp-class"), ("-j DSCP", "mangle", "--set-dscp-class"),
+        )
+    ),
+    *(
+        (
+            begin, 4, table, option,
+            "Minimize-Delay Maximize-Throughput Maximize-Reliability Minimize-Cost Normal-Service",
+        )
+        for begin, table, option in (("-m tos", "filter", "--tos"), ("-j TOS", "mangle", "--set-tos"))
+    ),
+    (
+        "-j REJECT", 4, "filter", "--reject-with",
+        "icmp-net-unreachable net-unreach icmp-host-unreachable host-unreach icmp-proto-unreachable proto-unreach "
+        "icmp-port-unreachable port-unreach icmp-net-prohibited net-prohib icmp-host-prohibited host-prohib "
+        "icmp-admin-prohibited admin-prohib",
+    ),
+    (
+        "-j REJECT", 6, "filter", "--reject-with",
+        "icmp6-no-route no-route icmp6-adm-prohibited adm-prohibited icmp6-addr-unreachable addr-unreach "
+        "icmp6-port-unreachable port-unreach icmp6-policy-fail policy-fail icmp6-reject-route reject-route",
+    ),
+    ("-p tcp -j REJECT", 4, "filter", "--reject-with", "tcp-reset tcp-rst"),
+    (
+        "-p dccp -m dccp", 4, "filter", "--dccp-types",
+        "REQUEST RESPONSE DATA ACK DATAACK CLOSEREQ CLOSE RESET SYNC SYNCACK INVALID",
+    ),
+    (
+        "-p sctp -m sctp", 4, "filter", "--chunk-types any",
+        "DATA INIT INIT_ACK SACK HEARTBEAT HEARTBEAT_ACK ABORT SHUTDOWN SHUTDOWN_ACK ERROR COOKIE_ECHO COOKIE_ACK "
+        "ECN_ECNE ECN_CWR SHUTDOWN_COMPLETE I_DATA RE_CONFIG PAD ASCONF ASCONF_ACK FORWARD_TSN I_FORWARD_TSN",
+    ),
+    (
+        "-p mh -m mh", 6, "filter", "--mh-type",
+        "binding-refresh-request brr home-test-init hoti careof-test-init coti home-test hot careof-test cot "
+        "binding-update bu binding-acknowledgement ba binding-error be",
+    ),
+    ("-j LOG", 4, "filter", "--log-level", "alert crit debug emerg error info notice panic warning"),
+    (
+        "-m addrtype", 4, "filter", "--dst-type",
+        "UNSPEC UNICAST LOCAL BROADCAST ANYCAST MULTICAST BLACKHOLE UNREACHABLE PROHIBIT THROW NAT XRESOLVE",
+    ),
+    ("-m conntrack", 4, "filter", "--ctstatus", "NONE EXPECTED SEEN_REPLY ASSURED CONFIRMED"),
+    ("-m pkttype", 4, "filter", "--pkt-type", "unicast broadcast multicast host bcast mcast"),
+    (
+        "-m ipv6header --soft", 6, "filter", "--header",
+        "hop dst route frag auth ah esp none hop-by-hop ipv6-opts ipv6-route ipv6-frag ipv6-nonxt protocol prot",
+    ),
+    (
+        "-p tcp -j TCPOPTSTRIP", 4, "mangle", "--strip-options",
+        "wscale mss sack-permitted sack timestamp md5",
+    ),
+    ("-m time", 4, "filter", "--weekdays", "Mo Tu We Th Fr Sa Su Mon Tue Wed Thu Fri Sat Sun 1 2 3 4 5 6 7"),
+    ("-m limit", 4, "filter", "--limit", "7/s 7/second 7/m 7/minute 7/h 7/hour 7/d 7/day"),
+    ("-p tcp -m tcp", 4, "filter", "--tcp-flags ALL", "FIN SYN RST PSH ACK URG ALL NONE"),
+]  # fmt: skip
+
+
+@pytest.mark.needs_kernel
+@pytest.mark.parametrize(("begin", "family", "table", "option", "names"), NAMES)
+def test_every_name_of_a_value_means_what_the_tools_make_of_it(
+    begin: str, family: int, table: str, option: str, names: str, within: Within
+) -> None:
+    section = Section(begin, (Family(family),), table, "INPUT", ())
+    rules = [f"-A INPUT {begin} {option} {name}" for name in names.split()]
+    scratch = within(Family(family), Backend.LEGACY)
+    result = saves.try_rules(section, rules, Family(family), Backend.LEGACY, scratch)
+    assert result.otherwise == []
+    assert result.rules == len(rules)
+
+
 @pytest.mark.needs_kernel
 @pytest.mark.parametrize("backend", Backend, ids=lambda backend: backend.value)
 @pytest.mark.parametrize("name", REAL)
