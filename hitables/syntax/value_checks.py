@@ -217,13 +217,7 @@ def _u32(text: str, family: Family) -> None:
 
 
 def _hex_string(text: str, family: Family) -> None:
-    plain = True
-    for at, piece in enumerate(re.split(r"(?<!\\)\|", text)):
-        plain = at % 2 == 0
-        if not plain and not re.fullmatch(r"\s*([0-9a-fA-F]{2}\s*)*", piece):
-            raise ValueError(f"not hexadecimal: {piece[:40]!r}; write pairs of digits, as in |0d 0a|")
-    if not plain:
-        raise ValueError("a | that is never closed")
+    spelt.hex_pattern(text)
 
 
 def _bytecode(text: str, family: Family) -> None:

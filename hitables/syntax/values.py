@@ -327,6 +327,52 @@ def tcp_flags(mask: str, wanted: str) -> Values:
     return Values.only(*(flags for flags in range(64) if flags & look == want))
 
 
+LONGEST_PATTERN = 128
+
+
+def hex_pattern(text: str) -> bytes:
+    """Text with bytes in hexadecimal between |; a backslash makes the next character a plain one.
+
+    The steps are those of parse_hex_string of iptables 1.8.9, which takes the character behind a | for one of
+    the text, whatever it is, and refuses a byte 128 that a | is behind.
+    """
+    signs, out, at = text.encode("utf-8", "surrogateescape"), bytearray(), 0
+    hexadecimal = False
+    while at < len(signs):
+        if len(out) >= LONGEST_PATTERN:
+            raise ValueError(f"{text[:40]!r}… has more than {LONGEST_PATTERN} bytes")
+        plain = signs[at : at + 1] == b"\\"
+        if plain and hexadecimal:
+            raise ValueError("a backslash in hexadecimal data")
+        if signs[at : at + 1] == b"|":
+            hexadecimal = not hexadecimal
+            while hexadecimal and signs[at + 1 : at + 2] == b" ":
+                at += 1
+            at += 1
+            if at >= len(signs):
+                break
+        if plain:
+            if at + 1 >= len(signs):
+                raise ValueError("a backslash at the end")
+            out.append(signs[at + 1])
+            at += 2
+        elif hexadecimal:
+            digits = signs[at : at + 2]
+            if not re.fullmatch(b"[0-9a-fA-F]{2}", digits):
+                shown = digits.decode("utf-8", "replace")
+                raise ValueError(f"not hexadecimal: {shown!r}; write pairs of digits, as in |0d 0a|")
+            if at + 2 >= len(signs):
+                raise ValueError("a | that is never closed")
+            out.append(int(digits, 16))
+            at += 3 if signs[at + 2 : at + 3] == b" " else 2
+        else:
+            out.append(signs[at])
+            at += 1
+    if not out:
+        raise ValueError("an empty pattern")
+    return bytes(out)
+
+
 # The names of interfaces; 0 is none.
 ANY_PORT = Values.interval(1, (1 << 128) - 1)
 

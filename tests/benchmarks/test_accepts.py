@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from support import command_clients
 from support.iptables_version import iptables_is
 from support.small_namespace import Namespace
@@ -161,6 +163,40 @@ def test_a_command_takes_the_options_that_the_tools_take_with_it(command: str, n
         else:
             is_read = True
         assert is_read == any(answer[0] == accepts.LOADED for answer in answers), (text, answers)
+
+
+PATTERN_PIECES = [
+    "|41|",
+    "|41 42|",
+    "| 4a4B |",
+    "|41  42|",
+    "|4",
+    "|zz|",
+    "a",
+    "4",
+    " ",
+    "|",
+    "||",
+    "\\\\",
+    "\\\\|",
+]
+
+
+@given(st.lists(st.lists(st.sampled_from(PATTERN_PIECES), max_size=5).map("".join), min_size=1, max_size=6))
+@example([""])
+@example(["a" * 128, "a" * 129, "|" + "41" * 127 + "|", "|" + "41" * 128 + "|", "a" * 127 + "|41"])
+def test_a_pattern_in_hexadecimal_is_taken_or_refused_as_by_the_tools(
+    namespace: Namespace, patterns: list[str]
+) -> None:
+    texts = [f'*filter\n-A INPUT -m string --algo bm --hex-string "{each}"\nCOMMIT\n' for each in patterns]
+    answers = namespace.call(accepts.answer, [("iptables-legacy-restore", text, "") for text in texts])
+    for text, answer in zip(texts, answers, strict=True):
+        try:
+            read(text, family=Family.IPV4)
+        except ParseError:
+            assert answer[0] != accepts.LOADED, text
+        else:
+            assert answer[0] == accepts.LOADED, (text, answer)
 
 
 def test_a_header_of_ipv6_has_no_name_that_the_tools_do_not_know(namespace: Namespace) -> None:

@@ -88,42 +88,7 @@ def _text(words: tuple[str, ...], family: Family) -> str:
 
 
 def _hex_text(words: tuple[str, ...], family: Family) -> str:
-    """Text with bytes in hexadecimal between |; a backslash makes the next character a plain one."""
-    text, out, at = words[0].encode("utf-8", "surrogateescape"), bytearray(), 0
-    if not text or not text.isascii():
-        raise ValueError("no pattern")
-    hexadecimal = False
-    while at < len(text):
-        plain = False
-        if text[at : at + 1] == b"\\":
-            if hexadecimal:
-                raise ValueError("a literal in hexadecimal data")
-            plain = True
-        elif text[at : at + 1] == b"|":
-            hexadecimal = not hexadecimal
-            while hexadecimal and text[at + 1 : at + 2] == b" ":
-                at += 1
-            at += 1
-            if at >= len(text):
-                break
-            # iptables reads a | or a backslash directly behind a | in its own way: refused here.
-            if text[at : at + 1] in (b"|", b"\\"):
-                raise ValueError("two signs in a row")
-        if plain:
-            if at + 1 >= len(text):
-                raise ValueError("a literal at the end")
-            out += text[at + 1 : at + 2]
-            at += 2
-        elif hexadecimal:
-            digits = text[at : at + 2].decode()
-            if not re.fullmatch("[0-9a-fA-F]{2}", digits) or at + 2 >= len(text):
-                raise ValueError(f"not hexadecimal: {digits!r}")
-            out.append(int(digits, 16))
-            at += 3 if text[at + 2 : at + 3] == b" " else 2
-        else:
-            out += text[at : at + 1]
-            at += 1
-    return _pattern(bytes(out))
+    return _pattern(spelt.hex_pattern(words[0]))
 
 
 def _pattern(pattern: bytes) -> str:
