@@ -101,6 +101,11 @@ REFUSED = [
     ("-A INPUT -j LOG --log-level 8", "unknown value", "8"),
     ("-A INPUT -c 1 2 -c 3 4 -j DROP", "a second -c", "-c"),
     ("-A INPUT -s 10.0.0.0/255.255 -j DROP", "neither a prefix length nor a mask", "10.0.0.0/255.255"),
+    (
+        "-A INPUT -j RATEEST --rateest-name x --rateest-interval 250ms --rateest-ewmalog 0",
+        "--rateest-ewmalog is out of range",
+        "RATEEST",
+    ),
     ("-N own2 extra", "belongs to no option", "extra"),
     ("-F own -j DROP", "-j cannot be used with -F", "-j"),
     ("-P INPUT ACCEPT -s 10.0.0.1", "-s cannot be used with -P", "-s"),

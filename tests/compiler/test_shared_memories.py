@@ -49,6 +49,17 @@ def test_the_rule_that_nft_loads_first_is_printed_first(backend: str) -> None:
     assert not hitables.check(WRITTEN_FIRST, WRITTEN_FIRST.replace("255.255.255.0", "255.255.0.0"))
 
 
+@pytest.mark.parametrize("chain", ["INPUT", "FORWARD"])
+def test_a_built_in_chain_is_loaded_before_chains_of_any_name(chain: str) -> None:
+    """iptables-legacy sorts the others by name, behind all built-in ones."""
+    first, last = (
+        f"*filter\n:{name} - [0:0]\n-A {name} -m recent --set --mask 255.0.0.0 -j DROP\n"
+        f"-A {chain} -m recent --rcheck -j ACCEPT\n-A {chain} -j {name}\nCOMMIT\n"
+        for name in ("A", "z")
+    )
+    assert hitables.check(first, last, backend="legacy")
+
+
 @pytest.mark.needs_kernel
 def test_nft_takes_rules_of_chains_by_turns() -> None:
     text = hitables.compile(WRITTEN_FIRST).text

@@ -56,6 +56,10 @@ def test_words_with_defaults_may_be_left_out() -> None:
 def test_fragments_broken_headers_and_icmp() -> None:
     later = read_packet(TCP + " flags=none frag=later bytes=20", Family.IPV4).packet
     assert later.raw == {Field.SPORT: 1, Field.DPORT: 22, Field.FLAGS: 0} and Field.SPORT not in later.values
+    icmp = read_packet(
+        "chain=INPUT src=1.1.1.1 dst=1.1.1.1 proto=icmp frag=later sport=1 bytes=2", Family.IPV4
+    )
+    assert icmp.packet.raw == {Field.SPORT: 1} and Field.ICMP not in icmp.packet.values
     assert read_packet(TCP + " flags=SYN offset=1", Family.IPV4).packet.offset_one
     assert read_packet(TCP + " doff=bad", Family.IPV4).packet.bad_offset
     cut = read_packet("chain=INPUT src=::1 dst=fe80::1 headers=cut", Family.IPV6).packet
@@ -124,6 +128,7 @@ def test_listening_records_the_answers_and_changes_none() -> None:
         ("chain=INPUT src=1.2.3.0/24", 13, "one address; hitables reach --from 1.2.3.0/24 answers"),
         ("chain=INPUT dst=1.2.3.4-1.2.3.9", 13, "hitables reach --to 1.2.3.4-1.2.3.9 answers"),
         (TCP[14:], len(TCP) - 13, "chain= is missing"),
+        (TCP + " frag=later bytes=20", len(TCP) + 21, "flags= is missing; a later fragment's bytes"),
         (TCP + " flags=SIN", len(TCP) + 2, "did you mean SYN?"),
         (TCP + " state=NEWS", len(TCP) + 2, "did you mean NEW?"),
         (TCP + " mac=02:00", len(TCP) + 2, "six bytes"),

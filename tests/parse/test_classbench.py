@@ -98,6 +98,7 @@ def test_wildcard_columns_behind_the_flags_are_read_over() -> None:
         (LINE.replace("65535", "65536"), 33, "no port from 0 to 65535"),
         (LINE.replace("0xFF", "0x0F"), 47, "the mask must be 0xFF"),
         (LINE.replace("0x06", "6"), 47, "is no 0xVALUE/0xMASK"),
+        (LINE.replace("0x06", "0x100"), 47, "protocol 0x100/0xFF"),
         (LINE.removeprefix("@"), 1, "does not belong here; a rule reads"),
         (LINE[:45], 46, "the line ends after 6 values"),
         (LINE.replace("53 : 80", "53"), 42, "does not belong here"),

@@ -101,6 +101,16 @@ def test_commands_edit_the_chain() -> None:
     assert lines == ["-A INPUT -s 4.4.4.4 -j DROP", "-A INPUT -s 3.3.3.3 -j DROP"]
 
 
+def test_commands_delete_and_rename_chains() -> None:
+    lines = ("-N gone", "-N old", "-N entered", "-A INPUT -j old", "-A INPUT -g old", "-A INPUT -j entered")
+    table = program(*lines, "-X gone", "-E old new").table("filter")
+    assert [name for name in ("gone", "old", "new", "entered") if name in table] == ["new", "entered"]
+    assert [each.enters for each in table["INPUT"].rules] == ["new", "new", "entered"]
+    assert "not an empty user chain" in str(refusal("-X INPUT"))
+    for head, command in ((":own - [0:0]\n", "-E own LOG"), (":LOG - [0:0]\n", "-E LOG own")):
+        assert "called as a target is not renamed" in str(refusal(command, head=HEAD + head))
+
+
 def test_a_declared_chain_wins_over_a_target_of_its_name() -> None:
     result = program("-A INPUT -j LOG", "-A LOG -j DROP", head=HEAD + ":LOG - [0:0]\n")
     (jump,) = result.table("filter")["INPUT"].rules
@@ -154,7 +164,11 @@ def test_reversed_udp_ports_never_match_and_are_kept() -> None:
         ("-m quota --quota 5", Role.ONCE), ("-m connlimit --connlimit-above 3", Role.ONCE),
         ("-m hashlimit --hashlimit-upto 1/sec --hashlimit-name x", Role.NAMED),
         ("-m nobody --knows this", Role.ONCE), ("-m comment --comment x", Role.SPACE),
-        ("-p tcp -m tcp --tcp-option 3", Role.CONSTANT),
+        ("-p tcp -m tcp --tcp-option 3", Role.CONSTANT), ("-p dccp -m dccp --dccp-option 5", Role.NAMED),
+        ("-p sctp -m sctp --chunk-types any INIT", Role.NAMED), ("-p tcp -m osf --genre Linux", Role.CONSTANT),
+        ("-p tcp -m osf --genre Linux --log 0", Role.NAMED),
+        ("-m set --match-set x src --update-counters", Role.CONSTANT),
+        ("-m set --match-set x src ! --update-counters", Role.NAMED),
     ],
 )  # fmt: skip
 def test_each_match_has_its_role(words: str, role: Role) -> None:

@@ -173,6 +173,7 @@ SIX = "*filter\n-A INPUT -d fe80::/64 -j ACCEPT\n-A INPUT -j REJECT --reject-wit
         (FOUR + SIX, 6, "this is of IPv6, and line 2 of IPv4"),
         (SIX + FOUR, 6, "this is of IPv4, and line 2 of IPv6"),
         (SIX + FOUR.replace("-s 10.0.0.0/8 ", ""), 7, "this is of IPv4, and line 2 of IPv6"),
+        ("-4 -A INPUT -s 10.0.0.1 -j DROP\n" + FOUR + SIX, 7, "this is of IPv6, and line 3 of IPv4"),
     ],
 )
 def test_a_text_of_both_families_is_told_once(text: str, line: int, reason: str) -> None:

@@ -408,9 +408,11 @@ def test_an_empty_file_is_neither_a_capture_nor_a_trace(tmp_path: Path) -> None:
         rows(open_packets(str(path)))
 
 
-def test_rules_of_a_trace_count_from_1_in_six_columns() -> None:
+def test_rules_of_a_trace_count_from_1_in_six_columns_and_from_0_in_seven() -> None:
     found, error = before_error(trace("1 2 3 4 5 1\n1 2 3 4 5 0\n"))
     assert len(found) == 1 and "t:2:11: '0' is no rule number; a number from 1" in error
+    found, error = before_error(trace("1 2 3 4 5 0 0\n1 2 3 4 5 -1 0\n"))
+    assert len(found) == 1 and "t:2:11: '-1' is no flags; a number from 0" in error
 
 
 def test_a_trace_is_known_by_its_text_and_is_ipv4(tmp_path: Path) -> None:
