@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import hitables
+from hitables.ir import semantics
 from hitables.ir.answers import Answers
 from hitables.ir.packet import Backend
 from hitables.ir.packet_reader import read_packet
@@ -135,6 +137,22 @@ def test_answers_about_one_are_answers_about_the_other() -> None:
     assert Answers(closed=True).fact(plain, 0) is False
     both_given = Answers({(plain.key, 0): True, (negated.key, 0): True})
     assert both_given.fact(negated, 0) is True, "its own is nearer"
+
+
+@pytest.mark.parametrize("backend", Backend)
+@pytest.mark.parametrize("truth", [True, False])
+def test_an_answer_to_one_of_the_two_decides_both_in_the_interpreter(truth: bool, backend: Backend) -> None:
+    plain, _ = both()
+    program = read("-m mark ! --mark 1 -j DROP", "-m mark --mark 1 -j ACCEPT", "-j LOG")
+    words = "table=filter chain=INPUT in=eth0 src=10.0.0.1 dst=10.0.0.2 proto=47"
+    answers = {(plain.key, 0): np.array([truth], np.uint8)}
+    batch = replace(
+        PacketBatch.of(program.family, [read_packet(words, program.family).packet]), facts=answers
+    )
+    result = Interpreter(program, backend).run("filter", "INPUT", batch)
+    walk = semantics.run(program.table("filter"), "INPUT", batch.packet(0), backend)
+    assert result.verdict_text(0) == walk.verdict == ("ACCEPT" if truth else "DROP")
+    assert not result.open[0] and not walk.open
 
 
 @pytest.mark.parametrize("backend", Backend)
