@@ -54,6 +54,26 @@ def test_records_that_are_in_force_are_kept(store: StateDirectory) -> None:
     ]
 
 
+def test_what_is_copied_for_the_guard_is_all_that_a_rollback_needs(store: StateDirectory) -> None:
+    """Table nat is in force from a record that neither the rules that wait nor those before them replaced."""
+    state = add(store, ApplyState(), (*FILTER, *NAT))
+    for _ in range(3):
+        state = add(store, state, FILTER)
+    state = replace(state, confirmed=3, waiting=Waiting(4, 3, 1.0, boot_id(), os.getpid()))
+    store.begin_waiting(4)
+    store.set_state(state)
+    before = [in_force(store, number) for number in (3, 4)]
+    copy = store.copy(state)
+    assert not store.mend(copy)
+    for file in store.folder.rglob("*"):
+        if file.is_file() and file.name != "lock":
+            file.unlink()
+    again = StateDirectory(store.folder, store.lock)
+    assert again.mend(copy) and again.state() == state
+    assert [in_force(again, number) for number in (3, 4)] == before
+    assert [part.number for part in before[0].parts] == [3, 1]
+
+
 def test_a_record_of_which_tables_are_not_kept_cannot_be_in_force(store: StateDirectory) -> None:
     """Record 2 has nat, and beside it filter of 1, which nothing needs later."""
     state = add(store, add(store, ApplyState(), FILTER), NAT)
