@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import re
+import shutil
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -65,11 +66,13 @@ def test_what_is_copied_for_the_guard_is_all_that_a_rollback_needs(store: StateD
     before = [in_force(store, number) for number in (3, 4)]
     copy = store.copy(state)
     assert not store.mend(copy)
-    for file in store.folder.rglob("*"):
-        if file.is_file() and file.name != "lock":
-            file.unlink()
+    for number in store.numbers():
+        shutil.rmtree(store.folder / f"{number:04}")
+    (store.folder / "state.json").unlink()
     again = StateDirectory(store.folder, store.lock)
     assert again.mend(copy) and again.state() == state
+    folders = [each for each in store.folder.iterdir() if each.is_dir()]
+    assert {folder.stat().st_mode & 0o777 for folder in folders} == {0o700}, "of root alone"
     assert [in_force(again, number) for number in (3, 4)] == before
     assert [part.number for part in before[0].parts] == [3, 1]
 
