@@ -55,7 +55,10 @@ def test_records_that_are_in_force_are_kept(store: StateDirectory) -> None:
     ]
 
 
-def test_what_is_copied_for_the_guard_is_all_that_a_rollback_needs(store: StateDirectory) -> None:
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_what_is_copied_for_the_guard_is_all_that_a_rollback_needs(
+    is_damaged: bool, store: StateDirectory
+) -> None:
     """Table nat is in force from a record that neither the rules that wait nor those before them replaced."""
     state = add(store, ApplyState(), (*FILTER, *NAT))
     for _ in range(3):
@@ -66,9 +69,13 @@ def test_what_is_copied_for_the_guard_is_all_that_a_rollback_needs(store: StateD
     before = [in_force(store, number) for number in (3, 4)]
     copy = store.copy(state)
     assert not store.mend(copy)
-    for number in store.numbers():
-        shutil.rmtree(store.folder / f"{number:04}")
-    (store.folder / "state.json").unlink()
+    if is_damaged:
+        for name in copy:
+            (store.folder / name).write_text("damaged")
+    else:
+        for number in store.numbers():
+            shutil.rmtree(store.folder / f"{number:04}")
+        (store.folder / "state.json").unlink()
     again = StateDirectory(store.folder, store.lock)
     assert again.mend(copy) and again.state() == state
     folders = [each for each in store.folder.iterdir() if each.is_dir()]
