@@ -43,3 +43,13 @@ def test_the_jumps_of_others_count_in_the_number_of_a_rule() -> None:
     assert losses(texts.parse(kernel), half, ("f2b-*",))[0] == (
         "table filter, chain INPUT: rule 2 is now '-s 192.0.2.1/32 -j DROP', was '-p tcp -g ht1'"
     )
+
+
+def test_a_jump_to_another_chain_is_added_and_a_tree_may_have_another_name() -> None:
+    chains = LOADED.replace(":ht1", ":a - [0:0]\n:b - [0:0]\n:ht1")
+    own = chains.replace("-A INPUT", "-A INPUT -j a\n-A FORWARD -j b\n-A INPUT")
+    half = Half(texts.parse(own), {"filter": ("ht1", "ht2")})
+    added = own.replace("-A INPUT -j a", "-A INPUT -j b\n-A INPUT -j a")
+    for kernel in (added, added.replace("ht1", "ht7")):
+        assert losses(texts.parse(kernel), half, ()) == []
+    assert losses(texts.parse(own.replace("-A INPUT -j a", "-A INPUT -j b")), half, ()) != []
