@@ -153,6 +153,7 @@ NAMES = [
         "binding-refresh-request brr home-test-init hoti careof-test-init coti home-test hot careof-test cot "
         "binding-update bu binding-acknowledgement ba binding-error be",
     ),
+    ("-m connlabel", 4, "filter", "--label", "0 126 127"),
     ("-p mh -m mh", 6, "filter", "--mh-type", "5: 5:254 254 254: 255 :255 0:254"),
     ("-j LOG", 4, "filter", "--log-level", "alert crit debug emerg error info notice panic warning"),
     (
