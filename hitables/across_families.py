@@ -7,19 +7,21 @@ answer (`scope`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from . import compare
 from .compare import Case, Comparison, Sampling, Tell
 from .errors import InvalidOption, NotComparable
 from .ir import semantics
-from .ir.both_families import LEFT_OUT_TABLES, Written, as_compared, written_alike
+from .ir.both_families import LEFT_OUT_TABLES, NOT_COMPARED, Written, as_compared, written_alike
 from .ir.choices import Equivalence
+from .ir.fields import Family
 from .ir.places import Place, places_of
 from .ir.program import Program
+from .ir.rule import Ends, Match, Role
 from .nouns import counted
-from .verify.diff import Changes, changes
+from .verify.diff import Change, Changes, changes
 from .verify.question import Difference, Question, comparable, with_open_policies
 
 _NAMED = 4  # places that `scope` names
@@ -27,12 +29,16 @@ _NAMED = 4  # places that `scope` names
 
 @dataclass(frozen=True, slots=True)
 class AcrossFamilies:
-    """Two programs of two families, *before* and *after*, and what they are compared for."""
+    """Two programs of two families, *before* and *after*, and what they are compared for.
+
+    programs  both as programs of IPv4, with the same tables
+    """
 
     before: Program
     after: Program
     places: tuple[Place, ...]
     written: tuple[Written, Written]
+    programs: tuple[Program, Program]
     question: Question
 
     @classmethod
@@ -48,37 +54,45 @@ class AcrossFamilies:
                 raise InvalidOption(f"table {table} changes addresses, and is not compared across families")
         places = places_of(pairs)
         question = replace(question, equivalence=Equivalence.VERDICT)
-        return cls(before, after, places, written_alike(before, after, places), question)
+        written = written_alike(before, after, places, question.tables)
+        programs = comparable(*(each.program for each in written))
+        return cls(before, after, places, written, programs, question)
 
     def check(self, engine: str, sampling: Sampling, tell: Tell) -> Comparison:
-        before, after = (each.program for each in self.written)
-        both = self._compared()
+        both = as_compared(self.programs, self.question.chains)
         found = compare.check(*both, self.question, engine=engine, sampling=sampling, tell=tell)
-        cases = tuple(self._with_all_rules(case) for case in found.cases)
-        return replace(found, before=before, after=after, cases=cases, scope=self.scope())
+        cases = tuple(self._as_traced(case) for case in found.cases)
+        return replace(
+            found, before=self.programs[0], after=self.programs[1], cases=cases, scope=self.scope()
+        )
 
     def diff(self, tell: Tell) -> Changes:
-        found = changes(*self._compared(), self.question, tell=tell)
+        found = changes(*as_compared(self.programs, self.question.chains), self.question, tell=tell)
+        found.regions = [_of_rules(change) for change in found.regions]
         found.scope = self.scope()
         return found
 
-    def _compared(self) -> tuple[Program, Program]:
-        one, other = (as_compared(each.program, self.question.chains) for each in self.written)
-        return one, other
-
-    def _with_all_rules(self, case: Case) -> Case:
-        """*case*, whose packet walks through the rules of the files."""
+    def _as_traced(self, case: Case) -> Case:
+        """*case*, whose packet has addresses that no rule of IPv4 names, and walks through all rules."""
         answer = case.answer
         if not isinstance(answer, Difference) or answer.packet is None or answer.backend is None:
             return case
-        both = comparable(*(each.program for each in self.written))
+        (of_ipv4,) = (
+            written
+            for program, written in zip((self.before, self.after), self.written, strict=True)
+            if program.family is Family.IPV4
+        )
+        values = dict(answer.packet.values)
+        for field, unnamed in of_ipv4.unnamed.items():
+            values[field] = next(address for cell, address in unnamed if values[field] in cell)
+        packet = replace(answer.packet, values=values)
         before, after = (
             semantics.run(
-                with_open_policies(program.table(answer.table)), answer.chain, answer.packet, answer.backend
+                with_open_policies(program.table(answer.table)), answer.chain, packet, answer.backend
             )
-            for program in both
+            for program in self.programs
         )
-        return replace(case, answer=replace(answer, before=before, after=after))
+        return replace(case, answer=replace(answer, packet=packet, before=before, after=after))
 
     def scope(self) -> tuple[str, ...]:
         """What the answer speaks of, and what is left out; a line each."""
@@ -86,15 +100,33 @@ class AcrossFamilies:
         more = [counted(len(names) - _NAMED, "more pair")] if len(names) > _NAMED else []
         lines = [
             f"across families: packets of {', '.join([*names[:_NAMED], *more])}; without fragments, broken "
-            "headers, and types of ICMP that one family alone has"
+            "headers, extension headers, and types of ICMP that one family alone has"
         ]
         others = self.after.name, self.before.name
         for program, written, other in zip((self.before, self.after), self.written, others, strict=True):
+            sets = f" ({', '.join(written.sets)})" if written.sets else ""
             if written.elsewhere:
                 lines.append(
                     f"{program.name}: {counted(written.elsewhere, 'rule')} left out, for other addresses or "
-                    f"for ipsets that {other} does not ask"
+                    f"for ipsets that {other} does not ask{sets}"
                 )
             if any(table.name in LEFT_OUT_TABLES and table.rule_count() for table in program):
                 lines.append(f"{program.name}: table nat left out, which changes addresses")
+        if any(match.role in (Role.NAMED, Role.ONCE) for match in self._matches()):
+            lines.append(
+                "limits, lists and chance: taken to hold for the same packets in both, where their "
+                "parameters are the same"
+            )
         return tuple(lines)
+
+    def _matches(self) -> Iterator[Match]:
+        for program in (self.before, self.after):
+            for rule in program.rules():
+                if rule.target is not None and (rule.target.ends is not Ends.NEVER or rule.target.writes):
+                    yield from rule.matches
+
+
+def _of_rules(change: Change) -> Change:
+    """*change*, told by matches of the rule sets alone."""
+    facts = tuple(fact for fact in change.facts if not fact[0].startswith(NOT_COMPARED))
+    return replace(change, facts=facts)

@@ -204,6 +204,8 @@ def patterns_given(leave: Names) -> tuple[str, ...]:
 def pairs_given(across_families: bool, pairs: Names) -> tuple[str, ...]:
     """The pairs of networks, in their order; InvalidOption where one family alone is compared."""
     given = (pairs,) if isinstance(pairs, str) else tuple(pairs)
+    if not all(isinstance(pair, str) for pair in given):
+        raise InvalidOption(f"pairs are texts as 10.0.0.0/8=fd00::/8, not {pairs!r}")
     if given and not across_families:
         raise InvalidOption("pairs of networks are for a comparison across families (across_families)")
     return given

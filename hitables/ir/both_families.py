@@ -2,10 +2,12 @@
 
 What has the same meaning in both families stays as it is: interfaces, protocols, ports, states, marks.
 
-- Addresses become places (places.py).  An address is in no ipset that only one of the rule sets asks.
-- ICMP and its types become their twins (`_TWINS`).
-- What only one family has matches nothing: fragments (-f), broadcasts, extension headers.
-- A match with memory or chance (limit, recent) is a fact: equal ones hold for the same packets.
+- Addresses become places (places.py).  An address is in no ipset that only one of the rule sets asks, and is
+  none that a match names in another way.
+- ICMP and its types become their twins (`_TWINS`), and `hl` is `ttl`.
+- What only one family has matches nothing: fragments (-f), broadcasts, extension headers and AH.
+- A match with memory or chance (limit, recent) is a fact: equal ones hold for the same packets.  A list of
+  `recent` that rules of the other one fill, and none of its own, has no address.
 - A REJECT is a REJECT, whatever error of ICMP it sends.
 
 `as_compared` leaves out what makes no difference to the verdict, and packets that are not asked for.
@@ -14,16 +16,19 @@ What has the same meaning in both families stays as it is: interfaces, protocols
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from .fact import ADDRESS_TYPES, PACKET_TYPES, Fact
 from .fields import ICMP, ICMPV6, TCP, Family, Field, Fragment, top
 from .headers import HEADER_BYTES
 from .intervals import Values
-from .places import Place, check_places, on_places, tests_addresses
-from .program import Chain, Program, Table
-from .rule import Ends, Kind, Match, Role, Rule, Target, Test, word_behind
+from .places import Place, PlacesOfFamily, tests_addresses
+from .program import Chain, Program
+from .rule import Ends, Kind, Match, Metadata, Role, Rule, Target, Test, word_behind
 from .set_counters import set_of
+from .unfilled_lists import list_of
 
 # Type and code of ICMP, and of ICMPv6.
 _TWINS = {
@@ -37,105 +42,188 @@ _TWINS = {
     (11, 0): (3, 0),  # time exceeded on the way
     (11, 1): (3, 1),  # time exceeded while fragments were awaited
     (12, 0): (4, 0),  # parameter problem
-    (5, 1): (137, 0),  # redirect for a host
 }
-_EXTENSION_HEADERS = ("rt", "frag", "hbh", "dst", "mh")
-_BROADCAST = (
-    ("addrtype", ("--dst-type", "BROADCAST")),
-    ("addrtype", ("--src-type", "BROADCAST")),
-    ("pkttype", ("--pkt-type", "broadcast")),
+# Matches of headers that are extension headers in IPv6, and the numbers of these as protocols: they are none
+# there, or the backends disagree about them.
+_EXTENSION_MATCHES = ("rt", "frag", "hbh", "dst", "mh", "srh", "ipv6header", "ah")
+_EXTENSION_HEADERS = (0, 43, 44, 51, 59, 60, 135, 139, 140)
+_BY_OFFSET = ("u32", "bpf", "string")  # matches of bytes counted from the IP header
+_MASK = re.compile(r" --(?:\w+-)?(?:src|dst)?mask (\S+)")
+_WHOLE = {Family.IPV4: ("255.255.255.255", "32"), Family.IPV6: (":".join(["ffff"] * 8), "128")}
+_ADDRESS_OPTIONS = (
+    *("--ctorigsrc", "--ctorigdst", "--ctreplsrc", "--ctrepldst", "--tunnel-src", "--tunnel-dst", "--vaddr"),
+    *("-s", "-d"),
 )
-_ADDRESSES = (Field.SRC, Field.DST)
+_TYPE_OPTIONS = {"--src-type": "src type", "--dst-type": "dst type"}
+_BROADCAST = ADDRESS_TYPES.index("BROADCAST")
+_OF_INPUT = tuple(ADDRESS_TYPES.index(name) for name in ("LOCAL", "MULTICAST"))
+_TYPE_MASK = 15
 _EVERY_ADDRESS = Values.interval(0, top(Field.SRC, Family.IPV4))
-# Masks of whole addresses, in the keys of matches that keep addresses.
-_WHOLE_ADDRESS = re.compile(
-    r" --(?:\w+-)?(?:src|dst)?mask (?:255\.255\.255\.255|32|(?:ffff:){7}ffff|128)(?!\S)"
-)
 _NEVER = (Test(Field.PROTO, Values(())),)
+NOT_COMPARED = "not compared: "  # how the keys of matches begin that are in no rule set
 LEFT_OUT_TABLES = ("nat",)  # what it writes are addresses
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """*program* as one of IPv4, without guards; *elsewhere*: how many of its rules are for no place."""
+    """*program* as one of IPv4, without guards.
+
+    elsewhere  how many of its rules are for no place; *sets*: the ipsets that such rules ask
+    unnamed    by field for each place its cell, and an address of its own family that no rule names
+    """
 
     program: Program
     elsewhere: int
+    sets: tuple[str, ...]
+    unnamed: Mapping[Field, Sequence[tuple[Values, int]]]
 
 
-def written_alike(before: Program, after: Program, places: Sequence[Place]) -> tuple[Written, Written]:
-    """Two programs, of two families, without LEFT_OUT_TABLES; NotComparable as `check_places` says."""
+def written_alike(
+    before: Program, after: Program, places: Sequence[Place], tables: Collection[str]
+) -> tuple[Written, Written]:
+    """Two programs, of two families; NotComparable if the rules of one name a place in parts.
+
+    Without LEFT_OUT_TABLES, and without all but *tables* if there are some.
+    """
     both = tuple(
-        replace(each, tables=tuple(table for table in each if table.name not in LEFT_OUT_TABLES))
+        replace(
+            each,
+            tables=tuple(
+                table
+                for table in each
+                if table.name not in LEFT_OUT_TABLES and (not tables or table.name in tables)
+            ),
+        )
         for each in (before, after)
     )
     sets = [{set_of(match) for rule in each.rules() for match in rule.matches} for each in both]
     shared = (sets[0] & sets[1]) - {None}
-    one, other = (_Writing(each.family, places, shared).written(each) for each in both)
+    filled = [_filled_lists(each) for each in both]
+    one, other = (
+        _Writing(each.family, places, shared, (filled[0] | filled[1]) - own).written(each)
+        for each, own in zip(both, filled, strict=True)
+    )
     return one, other
+
+
+def _filled_lists(program: Program) -> frozenset[str]:
+    """The lists of `recent` into which rules of *program* put addresses."""
+    matches = (match for rule in program.rules() for match in rule.matches if match.name == "recent")
+    return frozenset(list_of(match) for match in matches if "--set" in match.words)
 
 
 @dataclass
 class _Writing:
-    """One program that is written as one of IPv4.  *sets*: the ipsets that the other one asks, too."""
+    """One program that is written as one of IPv4.
+
+    sets   the ipsets that the other one asks, too
+    empty  the lists of `recent` that rules of the other one fill, and none of its own
+    """
 
     family: Family
     places: Sequence[Place]
     sets: Collection[str | None]
+    empty: Collection[str]
     # Rules share their matches: what stands for each, by its id; None: it matches every packet.
     done: dict[int, Match | None] = field(default_factory=dict)
 
     def written(self, program: Program) -> Written:
         matches = {id(match): match for rule in program.rules() for match in rule.matches}
-        of_addresses = [match for match in matches.values() if tests_addresses(match)]
-        check_places(self.places, of_addresses, self.family, program.name)
-        self.done = {key: self.match(match) for key, match in matches.items()}
+        by_place = PlacesOfFamily(self.places, self.family)
+        unnamed = by_place.check([each for each in matches.values() if tests_addresses(each)], program.name)
+        self.done = {key: self.match(match, by_place) for key, match in matches.items()}
         nowhere = {
-            key
+            key: match
             for key, match in matches.items()
             if _is_never(self.done[key]) and (tests_addresses(match) or _names_addresses(match))
         }
-        elsewhere = sum(
-            any(id(match) in nowhere for match in rule.matches) for table in program for rule in _rules(table)
-        )
+        elsewhere = sum(any(id(match) in nowhere for match in rule.matches) for rule in program.rules())
+        sets = dict.fromkeys(set_of(match) for match in nowhere.values())
         tables = tuple(
             replace(table, chains=tuple(self.chain(chain) for chain in table.chains)) for table in program
         )
-        return Written(replace(program, family=Family.IPV4, tables=tables), elsewhere)
+        asked = tuple(name for name in sets if name is not None)
+        return Written(replace(program, family=Family.IPV4, tables=tables), elsewhere, asked, unnamed)
 
     def chain(self, chain: Chain) -> Chain:
-        return chain.with_rules(tuple(self.rule(rule) for rule in chain.rules))
+        seen: Counter[object] = Counter()
+        return chain.with_rules(tuple(self.rule(rule, seen) for rule in chain.rules))
 
-    def rule(self, rule: Rule) -> Rule:
-        matches = (self.done[id(match)] for match in rule.matches)
-        return rule._replace(
-            matches=tuple(match for match in matches if match is not None), target=_target(rule.target)
+    def rule(self, rule: Rule, seen: Counter[object]) -> Rule:
+        """*seen*: how many rules before it in its chain have the same matches and target."""
+        target = _target(rule.target)
+        matches = tuple(
+            match for match in (self.done[id(match)] for match in rule.matches) if match is not None
         )
+        if any(match.role in (Role.NAMED, Role.ONCE) for match in rule.matches):
+            same = tuple(match.key for match in matches), target.key if target else ""
+            seen[same] += 1
+            if seen[same] > 1:  # asked once more, it may answer otherwise
+                matches = tuple(_asked_again(match, rule, seen[same]) for match in matches)
+        return rule._replace(matches=matches, target=target)
 
-    def match(self, match: Match) -> Match | None:
+    def match(self, match: Match, by_place: PlacesOfFamily) -> Match | None:
         is_negated = "!" in match.words
-        if _is_of_one_family(match):
-            return None if is_negated and match.name not in _EXTENSION_HEADERS else _never(match)
-        if _names_addresses(match) and set_of(match) not in self.sets:
+        if match.name in _EXTENSION_MATCHES:
+            return _never(match)
+        if _is_later_fragment(match) or _is_of_broadcasts(match):
             return None if is_negated else _never(match)
-        if match.number is not None and match.number.attribute == "hl":
-            key = match.key.replace("hl", "ttl")
-            return match._replace(name="ttl", key=key, number=match.number._replace(attribute="ttl"))
+        if match.name == "recent" and ("--set" in match.words or list_of(match) in self.empty):
+            holds = ("--set" in match.words) != is_negated
+            return None if holds else _never(match)
+        if set_of(match) is None and _names_addresses(match):
+            return self.of_other_address(match)
+        if set_of(match) is not None and set_of(match) not in self.sets:
+            return None if is_negated else _never(match)
         if match.role in (Role.NAMED, Role.ONCE):
-            return _as_fact(match)
-        tests = on_places(match, self.places, self.family)
+            return self.as_fact(match)
+        if match.role is Role.CONSTANT:
+            return self.constant(match)
+        return self.of_header(match, by_place)
+
+    def of_other_address(self, match: Match) -> Match | None:
+        option = next(word for word in match.words if word in _ADDRESS_OPTIONS)
+        at = match.words.index(option)
+        if not at or match.words[at - 1] != "!":
+            return _never(match)
+        is_lone = len(match.words) == 3
+        return None if is_lone else match._replace(key=self.own(match.key))
+
+    def as_fact(self, match: Match) -> Match:
+        """A match with memory or chance as one that holds for some packets, or not, for good."""
+        masks = _MASK.findall(match.key)
+        is_whole = all(mask in _WHOLE[self.family] for mask in masks)
+        key = _MASK.sub("", match.key) + ("" if is_whole else " of networks")
+        return match._replace(role=Role.CONSTANT, key=key, reads=frozenset(), writes=frozenset())
+
+    def constant(self, match: Match) -> Match:
+        if match.name in _BY_OFFSET and not (match.name == "string" and " --from 0 " in match.key):
+            return match._replace(key=self.own(match.key), negates="")
+        if match.name == "addrtype":
+            return match._replace(number=_type_of_address(match))
+        if match.number is not None and match.number.attribute == "hl":
+            number = match.number._replace(attribute="ttl")
+            return match._replace(key=match.key.replace("hl", "ttl"), number=number)
+        if self.family is Family.IPV6 and "--ctproto" in match.words:
+            key = re.sub(rf" --ctproto {ICMPV6}(?!\S)", f" --ctproto {ICMP}", match.key)
+            negates = re.sub(rf" --ctproto {ICMPV6}(?!\S)", f" --ctproto {ICMP}", match.negates)
+            return match._replace(key=key, negates=negates)
+        return match
+
+    def of_header(self, match: Match, by_place: PlacesOfFamily) -> Match | None:
+        tests = by_place.tests(match)
         if self.family is Family.IPV6:
             tests = tuple(_of_icmp(test) for test in tests)
         if tests == match.tests:
             return match
         asked = tuple(test for test in tests if test.field not in _ADDRESSES or test.values != _EVERY_ADDRESS)
-        if not asked:
-            return None
-        return match._replace(tests=asked, key=f"IPv{int(self.family)} {match.key}")
+        return match._replace(tests=asked, key=self.own(match.key)) if asked else None
+
+    def own(self, key: str) -> str:
+        return f"IPv{int(self.family)} {key}"
 
 
-def _rules(table: Table) -> list[Rule]:
-    return [rule for chain in table.chains for rule in chain.rules]
+_ADDRESSES = (Field.SRC, Field.DST)
 
 
 def _never(match: Match) -> Match:
@@ -146,25 +234,48 @@ def _is_never(match: Match | None) -> bool:
     return match is not None and any(not test.values for test in match.tests)
 
 
-def _is_of_one_family(match: Match) -> bool:
-    """Whether it asks for something that packets of one family alone have."""
-    plain = tuple(word for word in match.words if word != "!")
-    if not match.name:
-        return plain in (("-f",), ("--fragment",))
-    return match.name in _EXTENSION_HEADERS or (match.name, plain) in _BROADCAST
+def _is_later_fragment(match: Match) -> bool:
+    return not match.name and match.words[-1] in ("-f", "--fragment")
 
 
-def _as_fact(match: Match) -> Match:
-    """A match with memory or chance as one that holds for some packets, or not, for good."""
-    key = _WHOLE_ADDRESS.sub("", match.key)
-    return match._replace(role=Role.CONSTANT, key=key, reads=frozenset(), writes=frozenset())
+def _is_of_broadcasts(match: Match) -> bool:
+    """Whether it asks for nothing but broadcasts, or for all else; lists of types are facts."""
+    words = match.words
+    if match.name == "pkttype":
+        return words[-1] == "broadcast"
+    return match.name == "addrtype" and any(
+        word_behind(option, words) == "BROADCAST" for option in _TYPE_OPTIONS
+    )
 
 
 def _names_addresses(match: Match) -> bool:
     """Whether it names addresses in a way that no place is compared with: an ipset, a mask of any bits."""
-    return set_of(match) is not None or (
-        match.role is Role.CONSTANT and not match.name and bool({"-s", "-d"} & set(match.words))
-    )
+    is_named = match.role is Role.CONSTANT and not _OPTION_WORDS.isdisjoint(match.words)
+    return set_of(match) is not None or is_named
+
+
+_OPTION_WORDS = frozenset(_ADDRESS_OPTIONS)
+
+
+def _asked_again(match: Match, rule: Rule, number: int) -> Match:
+    """*match*, if it stands for one with memory or chance, as its evaluation *number*."""
+    has_memory = {each.words for each in rule.matches if each.role in (Role.NAMED, Role.ONCE)}
+    return match._replace(key=f"{match.key} #{number}") if match.words in has_memory else match
+
+
+def _type_of_address(match: Match) -> Fact | None:
+    """The type of address that a match `addrtype` asks for; None if it asks for two."""
+    words = match.words
+    options = [word for word in words if word in _TYPE_OPTIONS]
+    if len(options) != 1:
+        return None
+    names = word_behind(options[0], words).split(",")
+    if any(name not in ADDRESS_TYPES for name in names):
+        return None
+    values = Values.only(*map(ADDRESS_TYPES.index, names))
+    limits = [f" {word}" for word in words if word.startswith("--limit-iface")]
+    fact = Fact("".join([_TYPE_OPTIONS[options[0]], *limits]), values, _TYPE_MASK)
+    return fact.negation if "!" in words else fact
 
 
 def _of_icmp(test: Test) -> Test:
@@ -187,33 +298,57 @@ def _swapped(protocols: Values) -> Values:
 
 
 def _target(target: Target | None) -> Target | None:
-    if target is None or target.name != "REJECT" or target.kind is not Kind.VERDICT:
+    if target is None or target.kind is not Kind.VERDICT:
         return target
-    is_reset = word_behind("--reject-with", target.words) in ("tcp-reset", "tcp-rst")
-    return replace(target, key="REJECT --reject-with tcp-reset" if is_reset else "REJECT")
+    if target.name == "REJECT":
+        is_reset = word_behind("--reject-with", target.words) in ("tcp-reset", "tcp-rst")
+        return replace(target, key="REJECT --reject-with tcp-reset" if is_reset else "REJECT")
+    if target.name == "TPROXY":
+        key = re.sub(r" --on-ip (?:::|0\.0\.0\.0)(?!\S)", "", target.key)
+        return replace(target, key=re.sub(r" --on-ip (?:::1|127\.0\.0\.1)(?!\S)", " --on-ip localhost", key))
+    if target.name in ("TTL", "HL"):
+        makes = target.makes._replace(attribute="ttl") if target.makes is not None else None
+        key = target.key.replace("HL --hl", "TTL --ttl")
+        return replace(target, key=key, makes=makes, writes=frozenset({Metadata.TTL}))
+    return target
 
 
 # ---- what is compared ----
 
 
-def as_compared(program: Program, chains: Collection[str]) -> Program:
-    """*program* without rules that only log or count; it drops the packets that are not compared.
+def as_compared(programs: tuple[Program, Program], chains: Collection[str]) -> tuple[Program, Program]:
+    """Both programs without rules that only log or count; they drop the packets that are not compared.
 
-    Those are fragments, packets with broken headers, and packets of ICMP whose type has no twin.  The rules
-    that drop them are in front of the built-in chains and of *chains*.
+    Those are fragments, packets with broken headers, packets of ICMP whose type has no twin, packets with
+    extension headers, and broadcasts.  The rules that drop them are in front of the built-in chains and of
+    *chains*.
     """
-    guards = tuple(_guards())
-    tables = (
-        replace(table, chains=tuple(_as_compared(chain, guards, chains) for chain in table.chains))
-        for table in program
+    of_types = {
+        match.number.attribute: match
+        for program in programs
+        for rule in program.rules()
+        for match in rule.matches
+        if match.number is not None and match.name in ("addrtype", "pkttype")
+    }
+    everywhere = tuple(_guards(of_types))
+    at_input = (*everywhere, *_guards_of_input(of_types))
+
+    def compared(chain: Chain) -> Chain:
+        rules = tuple(rule for rule in chain.rules if not _is_silent(rule))
+        if chain.policy is None and chain.name not in chains:
+            return chain.with_rules(rules)
+        return chain.with_rules((*(at_input if chain.name == "INPUT" else everywhere), *rules))
+
+    one, other = (
+        replace(
+            program,
+            tables=tuple(
+                replace(table, chains=tuple(compared(chain) for chain in table.chains)) for table in program
+            ),
+        )
+        for program in programs
     )
-    return replace(program, tables=tuple(tables))
-
-
-def _as_compared(chain: Chain, guards: tuple[Rule, ...], chains: Collection[str]) -> Chain:
-    is_asked = chain.policy is not None or chain.name in chains
-    rules = tuple(rule for rule in chain.rules if not _is_silent(rule))
-    return chain.with_rules((*guards, *rules) if is_asked else rules)
+    return one, other
 
 
 def _is_silent(rule: Rule) -> bool:
@@ -221,23 +356,38 @@ def _is_silent(rule: Rule) -> bool:
     return target is None or (target.kind is Kind.VERDICT and target.ends is Ends.NEVER and not target.writes)
 
 
-def _guards() -> list[Rule]:
+def _guards(of_types: Mapping[str, Match]) -> Iterator[Rule]:
     twins = Values.only(*(kind << 8 | code for kind, code in _TWINS))
     no_twin = twins.complement(top(Field.ICMP, Family.IPV4))
-    guards = [
-        _drop(_asking(Test(Field.FRAG, Values.only(Fragment.FIRST, Fragment.LATER)))),
-        _drop(_asking(Test(Field.PROTO, Values.only(ICMP)), Test(Field.ICMP, no_twin))),
-        _drop(_asking(Test(Field.PROTO, Values.only(ICMPV6)))),  # ICMP, in a packet of IPv6
-    ]
+    yield _drop(_asking(Test(Field.FRAG, Values.only(Fragment.FIRST, Fragment.LATER))))
+    yield _drop(_asking(Test(Field.PROTO, Values.only(ICMP)), Test(Field.ICMP, no_twin)))
+    # ICMP in a packet of IPv6 is ICMPv6 here.
+    yield _drop(_asking(Test(Field.PROTO, Values.only(ICMPV6, *_EXTENSION_HEADERS))))
     for protocol, size in HEADER_BYTES.items():
         # The first match drops what is too short or has a bad data offset; the second stops all others.
         asked = _asking(Test(Field.PROTO, Values.only(protocol)))
-        guards.append(_drop(asked._replace(needs=size, option=protocol == TCP), _asking(*_NEVER)))
-    return guards
+        yield _drop(asked._replace(needs=size, option=protocol == TCP), _asking(*_NEVER))
+    for attribute, match in of_types.items():
+        types = ADDRESS_TYPES if match.name == "addrtype" else tuple(map(str.upper, PACKET_TYPES))
+        yield _drop(_of_type(match, attribute, Values.only(types.index("BROADCAST"))))
+
+
+def _guards_of_input(of_types: Mapping[str, Match]) -> Iterator[Rule]:
+    """A packet that comes to INPUT is for an address of this host, or for several hosts."""
+    for attribute, match in of_types.items():
+        if attribute.startswith(_TYPE_OPTIONS["--dst-type"]):
+            yield _drop(_of_type(match, attribute, Values.only(*_OF_INPUT).complement(_TYPE_MASK)))
+
+
+def _of_type(match: Match, attribute: str, types: Values) -> Match:
+    """A match of the same number as *match*, for other values."""
+    assert match.number is not None
+    key = f"{NOT_COMPARED}{attribute} {types.pairs}"
+    return match._replace(key=key, number=match.number._replace(values=types), negates="")
 
 
 def _asking(*tests: Test) -> Match:
-    return Match("", ("not compared",), Role.SPACE, f"not compared: {tests}", tests)
+    return Match("", ("not compared",), Role.SPACE, f"{NOT_COMPARED}{tests}", tests)
 
 
 def _drop(*matches: Match) -> Rule:

@@ -10,11 +10,14 @@ that no smaller network of a rule, or of another place, has.
 With the pair 10.0.0.0/8=fd00::/8, both rules are for that place; without it, neither is for the Internet.
 
 Invariant: the cells of places share no address, and have every address of IPv4.
+
+Cost: each test of addresses looks at the places inside its networks.
 """
 
 from __future__ import annotations
 
 import ipaddress
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -24,10 +27,26 @@ from .fields import Family, Field, top
 from .intervals import Values
 from .rule import Match, Test
 
-UNNAMED = "addresses that no rule names"
-_EVERY = Values.interval(0, top(Field.SRC, Family.IPV4))
-_GLOBAL = ipaddress.ip_network("2000::/3")  # the addresses of IPv6 that are routed on the Internet
+UNNAMED = "addresses of the Internet that no rule names"
+_TOP = top(Field.SRC, Family.IPV4)
 _OPTIONS = {Field.SRC: ("-s", "--src-range"), Field.DST: ("-d", "--dst-range")}
+_Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def _values(*networks: _Network) -> Values:
+    return Values.of(*((int(each.network_address), int(each.broadcast_address)) for each in networks))
+
+
+_NONE = Values(())
+# The addresses of hosts that are routed on the Internet.
+_ELSEWHERE = (
+    *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12"),
+    *("192.168.0.0/16", "224.0.0.0/3"),
+)
+_INTERNET = {
+    Family.IPV4: _values(*map(ipaddress.IPv4Network, _ELSEWHERE)).complement(_TOP),
+    Family.IPV6: _values(ipaddress.IPv6Network("2000::/3")),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,49 +61,51 @@ class Place:
 def places_of(pairs: Sequence[str]) -> tuple[Place, ...]:
     """The Internet, and the place of each of *pairs* (10.0.0.0/8=fd00::/8); InvalidOption if one is wrong.
 
-    A pair with 0.0.0.0/0 stands for the Internet.
+    A pair whose network of IPv6 has the Internet stands for it.
     """
-    named = [_place(pair) for pair in pairs]
-    if all(place.networks[Family.IPV4] != _EVERY for place in named):
-        named.insert(0, Place(UNNAMED, {Family.IPV4: _EVERY, Family.IPV6: _values(_GLOBAL)}, _EVERY))
+    named = list({tuple(place.networks.values()): place for place in map(_place, pairs)}.values())
     for family in Family:
         first: dict[Values, str] = {}
         for place in named:
             twin = first.setdefault(place.networks[family], place.name)
             if twin != place.name:
                 raise InvalidOption(f"{twin} and {place.name} have the same network of IPv{int(family)}")
-    return tuple(replace(place, cell=_alone(place, named)) for place in named)
+    internet = [place for place in named if place.networks[Family.IPV6].covers(_INTERNET[Family.IPV6])]
+    if not internet:
+        internet = [Place(UNNAMED, _INTERNET, _NONE)]
+        named = [*internet, *named]
+    # The largest one has what no other place has.
+    internet.sort(key=lambda place: place.networks[Family.IPV6].count)
+    return tuple(replace(place, cell=_alone(place, named, place is internet[-1])) for place in named)
 
 
 def _place(pair: str) -> Place:
     words = pair.split("=")
     try:
-        one, other = (ipaddress.ip_network(word.strip()) for word in words)
+        networks = [ipaddress.ip_network(word.strip()) for word in words]
     except ValueError as error:
         why = str(error) if len(words) == 2 else "it needs one network of IPv4 and one of IPv6"
         raise InvalidOption(f"pair {pair!r}: {why}; write it as in 10.0.0.0/8=fd00::/8") from None
-    networks = {Family(each.version): _values(each) for each in (one, other)}
     if len(networks) != 2:
-        raise InvalidOption(f"pair {pair!r}: both networks are of IPv{one.version}")
-    return Place(pair, networks, networks[Family.IPV4])
+        raise InvalidOption(
+            f"pair {pair!r}: it needs one network of IPv4 and one of IPv6; write it as in 10.0.0.0/8=fd00::/8"
+        )
+    if networks[0].version == networks[1].version:
+        raise InvalidOption(f"pair {pair!r}: both networks are of IPv{networks[0].version}")
+    one, other = sorted(networks, key=lambda network: network.version)
+    place = Place(f"{one}={other}", {Family.IPV4: _values(one), Family.IPV6: _values(other)}, _NONE)
+    has_internet = [place.networks[family].covers(_INTERNET[family]) for family in Family]
+    if has_internet == [True, False]:
+        raise InvalidOption(f"pair {pair!r}: {one} has the Internet, and {other} has not (2000::/3)")
+    return place
 
 
-def _values(network: ipaddress.IPv4Network | ipaddress.IPv6Network) -> Values:
-    return Values.interval(int(network.network_address), int(network.broadcast_address))
-
-
-def _alone(place: Place, places: Iterable[Place]) -> Values:
-    """The addresses of IPv4 of *place* that no smaller one of *places* has."""
-    whole = place.networks[Family.IPV4]
-    smaller = [each.networks[Family.IPV4] for each in places]
-    taken = Values.of(*(pair for each in smaller if not each.covers(whole) for pair in each.pairs))
-    return whole.intersect(taken.complement(top(Field.SRC, Family.IPV4)))
-
-
-def _network(place: Place, family: Family) -> str:
-    ((low, high),) = place.networks[family].pairs
-    kind = ipaddress.IPv4Address if family is Family.IPV4 else ipaddress.IPv6Address
-    return str(next(ipaddress.summarize_address_range(kind(low), kind(high))))
+def _alone(place: Place, places: Iterable[Place], has_the_rest: bool) -> Values:
+    """The addresses of IPv4 of *place*, or all, that no smaller one of *places* has."""
+    whole = Values.interval(0, _TOP) if has_the_rest else place.networks[Family.IPV4]
+    others = (each.networks[Family.IPV4] for each in places if each is not place)
+    taken = Values.of(*(pair for each in others if not each.covers(whole) for pair in each.pairs))
+    return whole.intersect(taken.complement(_TOP))
 
 
 # ---- tests of addresses ----
@@ -94,40 +115,89 @@ def tests_addresses(match: Match) -> bool:
     return any(test.field in _OPTIONS for test in match.tests)
 
 
-def on_places(match: Match, places: Sequence[Place], family: Family) -> tuple[Test, ...]:
-    """The tests of *match*, of a rule of *family*, with places in place of addresses."""
-    return tuple(
-        Test(test.field, _cells(match, test, places, family)) if test.field in _OPTIONS else test
-        for test in match.tests
-    )
+class PlacesOfFamily:
+    """*places*, for the rules of one family."""
 
+    def __init__(self, places: Sequence[Place], family: Family) -> None:
+        self._family = family
+        self._places = sorted(places, key=lambda place: place.networks[family].pairs[0])
+        self._lows = [place.networks[family].pairs[0][0] for place in self._places]
 
-def _cells(match: Match, test: Test, places: Sequence[Place], family: Family) -> Values:
-    named, is_negated = _named(match, test, family)
-    held = (place.cell for place in places if named.covers(place.networks[family]) != is_negated)
-    return Values.of(*(pair for cell in held for pair in cell.pairs))
+    def tests(self, match: Match) -> tuple[Test, ...]:
+        """The tests of *match* with places in place of addresses."""
+        return tuple(
+            Test(test.field, self._cells(match, test)) if test.field in _OPTIONS else test
+            for test in match.tests
+        )
+
+    def _cells(self, match: Match, test: Test) -> Values:
+        named, is_negated = _named(match, test, self._family)
+        held: list[tuple[int, int]] = []
+        for low, high in named.pairs:
+            for place in self._places[bisect_left(self._lows, low) : bisect_right(self._lows, high)]:
+                if named.covers(place.networks[self._family]):
+                    held += place.cell.pairs
+        cells = Values.of(*held)
+        return cells.complement(_TOP) if is_negated else cells
+
+    def check(self, matches: Collection[Match], name: str) -> dict[Field, list[tuple[Values, int]]]:
+        """By field the cell of each place, and the first address of its network that nothing names.
+
+        NotComparable if the rules of *name*, which have *matches*, name all addresses of a place in parts.
+        """
+        found: dict[Field, list[tuple[Values, int]]] = {}
+        for field in _OPTIONS:
+            named = [
+                pair
+                for match in matches
+                for test in match.tests
+                if test.field is field
+                for pair in _named(match, test, self._family)[0].pairs
+            ]
+            # A network of a place is a part of the larger ones.
+            named += [pair for place in self._places if place.name != UNNAMED for pair in self._pairs(place)]
+            named.sort()
+            # Networks lie inside each other or apart; only ranges overlap otherwise.
+            ranges = [pair for pair in named if not _is_network(pair)]
+            found[field] = [(place.cell, self._unnamed(place, named, ranges, name)) for place in self._places]
+        return found
+
+    def _pairs(self, place: Place) -> tuple[tuple[int, int], ...]:
+        return place.networks[self._family].pairs
+
+    def _unnamed(
+        self, place: Place, named: Sequence[tuple[int, int]], ranges: Sequence[tuple[int, int]], name: str
+    ) -> int:
+        """The first address of *place* that is in none of *named* but those that have all of it."""
+        whole = place.networks[self._family]
+        if len(whole.pairs) == 1:
+            ((low, high),) = whole.pairs
+            inside = {*ranges, *named[bisect_left(named, (low, 0)) : bisect_right(named, (high, high))]}
+        else:
+            inside = set(named)
+        parts = Values.of(*(pair for pair in inside if not Values.of(pair).covers(whole)))
+        rest = whole.intersect(parts.complement(top(Field.SRC, self._family)))
+        if not rest:
+            raise NotComparable(
+                f"{name}: its rules name each address of {_shown(place, self._family)} in smaller networks, "
+                "so no address stands for the whole; a pair with one of these networks may stand for it"
+            )
+        return rest.pairs[0][0]
 
 
 def _named(match: Match, test: Test, family: Family) -> tuple[Values, bool]:
     """The addresses that *test* names, and whether it holds for all others."""
-    is_negated = any(
-        first == "!" and option in _OPTIONS[test.field] for first, option in pairwise(match.words)
-    )
+    options = _OPTIONS[test.field]
+    is_negated = any(first == "!" and word in options for first, word in pairwise(match.words))
     return (test.values.complement(top(test.field, family)) if is_negated else test.values), is_negated
 
 
-def check_places(places: Sequence[Place], matches: Collection[Match], family: Family, name: str) -> None:
-    """NotComparable if the rules of *name*, which have *matches*, name all addresses of a place in parts."""
-    for field in _OPTIONS:
-        named = [
-            _named(match, test, family)[0] for match in matches for test in match.tests if test.field is field
-        ]
-        named += [place.networks[family] for place in places]
-        for place in places:
-            whole = place.networks[family]
-            parts = Values.of(*(pair for each in named if not each.covers(whole) for pair in each.pairs))
-            if parts.covers(whole):
-                raise NotComparable(
-                    f"{name}: its rules name parts of {_network(place, family)} that together are all of "
-                    "it, so no address stands for the whole; name a pair for each of these parts"
-                )
+def _is_network(pair: tuple[int, int]) -> bool:
+    low, size = pair[0], pair[1] - pair[0] + 1
+    return size & (size - 1) == 0 and low % size == 0
+
+
+def _shown(place: Place, family: Family) -> str:
+    if place.name == UNNAMED:
+        return "the Internet"
+    return place.name.split("=")[family is Family.IPV6]

@@ -48,7 +48,7 @@ def test_check_names_the_lines_of_both_files(run: Any) -> None:
     said = run("check", *ACROSS, "v4", "open6", status=1).stdout
     assert "verdict DROP becomes ACCEPT" in said
     assert "open6: ACCEPT, rules read: 1\n  line 3: -A INPUT -p tcp -m tcp --dport 22 -j ACCEPT" in said
-    assert "across families: packets of addresses that no rule names, 10.0.0.0/8=fd00::/8; without" in said
+    assert "packets of addresses of the Internet that no rule names, 10.0.0.0/8=fd00::/8; without" in said
 
 
 def test_several_files_are_compared_with_one(run: Any) -> None:
