@@ -5,7 +5,7 @@ What has the same meaning in both families stays as it is: interfaces, protocols
 - Addresses become places (places.py).  An address is in no ipset that only one of the rule sets asks, and is
   none that a match names in another way.
 - ICMP and its types become their twins (`_TWINS`), and `hl` is `ttl`.
-- What only one family has matches nothing: fragments (-f), broadcasts, extension headers and AH.
+- What only one family has matches nothing: broadcasts, extension headers and AH.
 - A match with memory or chance (limit, recent) is a fact: equal ones hold for the same packets.  A list of
   `recent` that rules of the other one fill, and none of its own, has no address.
 - A REJECT is a REJECT, whatever error of ICMP it sends.
@@ -166,8 +166,8 @@ class _Writing:
         is_negated = "!" in match.words
         if match.name in _EXTENSION_MATCHES:
             return _never(match)
-        if _is_later_fragment(match) or _is_of_broadcasts(match):
-            return None if is_negated else _never(match)
+        if _is_of_broadcasts(match):
+            return _never(match)
         if match.name == "recent" and ("--set" in match.words or list_of(match) in self.empty):
             holds = ("--set" in match.words) != is_negated
             return None if holds else _never(match)
@@ -234,18 +234,13 @@ def _is_never(match: Match | None) -> bool:
     return match is not None and any(not test.values for test in match.tests)
 
 
-def _is_later_fragment(match: Match) -> bool:
-    return not match.name and match.words[-1] in ("-f", "--fragment")
-
-
 def _is_of_broadcasts(match: Match) -> bool:
-    """Whether it asks for nothing but broadcasts, or for all else; lists of types are facts."""
+    """Whether it asks for a broadcast, and for something else: what asks for a type alone is a number."""
     words = match.words
-    if match.name == "pkttype":
-        return words[-1] == "broadcast"
-    return match.name == "addrtype" and any(
-        word_behind(option, words) == "BROADCAST" for option in _TYPE_OPTIONS
-    )
+    if match.name != "addrtype":
+        return False
+    asked = [at for at, word in enumerate(words) if word in _TYPE_OPTIONS]
+    return any(words[at + 1] == "BROADCAST" and words[at - 1 : at] != ("!",) for at in asked)
 
 
 def _names_addresses(match: Match) -> bool:

@@ -74,6 +74,9 @@ def is_equal(rule4: str, rule6: str, *pairs: str) -> bool:
         ("! -f -j ACCEPT", "-j ACCEPT"),
         ("-m addrtype --dst-type LOCAL -j ACCEPT", "-m addrtype --dst-type LOCAL -j ACCEPT"),
         ("-m addrtype ! --src-type LOCAL,MULTICAST -j ACCEPT", "-m addrtype ! --src-type LOCAL,MULTICAST -j ACCEPT"),
+        ("-m addrtype --src-type LOCAL --dst-type BROADCAST -j ACCEPT", "-s 2001:db8::1 -j ACCEPT"),
+        ("-m addrtype --src-type LOCAL ! --dst-type MULTICAST -j ACCEPT",
+         "-m addrtype --src-type LOCAL ! --dst-type MULTICAST -j ACCEPT"),
         ("-m addrtype --dst-type LOCAL,BROADCAST -j ACCEPT", "-m addrtype --dst-type LOCAL -j ACCEPT"),
         ("-m addrtype --dst-type LOCAL,MULTICAST -j ACCEPT", "-j ACCEPT"),  # as all packets at INPUT are
         ("-m recent --set --name a -j ACCEPT", "-j ACCEPT"),
@@ -108,6 +111,7 @@ def test_rules_that_are_the_same(rule4: str, rule6: str) -> None:
         ("-i lo -j ACCEPT", "-i eth0 -j ACCEPT"),
         ("-m addrtype --dst-type LOCAL -j ACCEPT", "-m addrtype --dst-type MULTICAST -j ACCEPT"),
         ("-m addrtype --src-type LOCAL -j ACCEPT", "-j ACCEPT"),
+        ("-m addrtype ! --src-type LOCAL --dst-type LOCAL -j ACCEPT", "-j ACCEPT"),
         ("-m u32 --u32 6&0xFF=0x11 -j ACCEPT", "-m u32 --u32 6&0xFF=0x11 -j ACCEPT"),
         (
             "-m connlimit --connlimit-above 9 -j ACCEPT",
@@ -207,6 +211,7 @@ def test_ranges_of_both_addresses_are_negated_one_by_one() -> None:
     for no, not_to in (("", ""), ("! ", ""), ("", "! "), ("! ", "! ")):
         four, six = (ranges.format(no, source, not_to, to) for source, to in (one, other))
         assert is_equal(four, six, LOCAL)
+        assert is_equal(four, "-s fe80::1 -j ACCEPT", LOCAL) is (not_to == "")
         assert is_equal(four, "-s fd00::/8 -j ACCEPT", LOCAL) is ((no, not_to) == ("", "! "))
         assert is_equal(four, "! -s fd00::/8 -j ACCEPT", LOCAL) is ((no, not_to) == ("! ", "! "))
 
@@ -276,8 +281,23 @@ def test_what_is_left_out_is_told() -> None:
         "a: table nat left out, which changes addresses",
         "b: 1 rule left out, for other addresses or for ipsets that a does not ask (b)",
     )
+    five = [LOCAL, *(f"192.168.{at}.0/24=fe80:{at}::/32" for at in range(1, 5))]
+    (first, *_) = hitables.check(one, other, across_families=True, pairs=five).scope
+    assert f"no rule names, {LOCAL}, {five[1]}, {five[2]}, 2 more pairs; without" in first
+    for target, is_told in (("ACCEPT", True), ("LOG", False), ("MARK --set-mark 1", True)):
+        limited = input_rules(f"-m limit --limit 1/s -j {target}").replace("*filter", "*mangle")
+        scope = hitables.check(hitables.read(limited, family=4), other, across_families=True).scope
+        assert ("limits" in scope[-1]) is is_told
     assert checked.scope == hitables.diff(one, other, across_families=True, pairs=[LOCAL]).scope
     assert not hitables.check(one, one).scope
+
+
+def test_types_of_one_family_are_left_out_of_user_chains() -> None:
+    head = "*filter\n:INPUT DROP\n:web - [0:0]\n-A INPUT -j web\n"
+    one = hitables.read(f"{head}-A web -p icmp --icmp-type timestamp-request -j ACCEPT\nCOMMIT\n", family=4)
+    other = hitables.read(f"{head}COMMIT\n", family=6)
+    assert hitables.check(one, other, across_families=True)
+    assert hitables.check(one, other, across_families=True, chains=["web"])
 
 
 def test_a_packet_walks_through_the_rules_of_the_files() -> None:
