@@ -20,6 +20,7 @@ from .ir.fields import Family
 from .ir.places import Place, places_of
 from .ir.program import Program
 from .ir.rule import Ends, Match, Role
+from .ir.semantics import Walk
 from .nouns import counted
 from .verify.diff import Change, Changes, changes
 from .verify.question import Difference, Question, comparable, with_open_policies
@@ -62,9 +63,8 @@ class AcrossFamilies:
         both = as_compared(self.programs, self.question.chains)
         found = compare.check(*both, self.question, engine=engine, sampling=sampling, tell=tell)
         cases = tuple(self._as_traced(case) for case in found.cases)
-        return replace(
-            found, before=self.programs[0], after=self.programs[1], cases=cases, scope=self.scope()
-        )
+        before, after = comparable(self.before, self.after)
+        return replace(found, before=before, after=after, cases=cases, scope=self.scope())
 
     def diff(self, tell: Tell) -> Changes:
         found = changes(*as_compared(self.programs, self.question.chains), self.question, tell=tell)
@@ -92,6 +92,8 @@ class AcrossFamilies:
             )
             for program in self.programs
         )
+        before = _with_rules_of(self.before, answer.table, before)
+        after = _with_rules_of(self.after, answer.table, after)
         return replace(case, answer=replace(answer, packet=packet, before=before, after=after))
 
     def scope(self) -> tuple[str, ...]:
@@ -130,3 +132,9 @@ def _of_rules(change: Change) -> Change:
     """*change*, told by matches of the rule sets alone."""
     facts = tuple(fact for fact in change.facts if not fact[0].startswith(NOT_COMPARED))
     return replace(change, facts=facts)
+
+
+def _with_rules_of(program: Program, table: str, walk: Walk) -> Walk:
+    """*walk*, which read rules of *table* as they were written, with the rules of the file."""
+    steps = (replace(step, rule=program.rules_of(table, step.chain)[step.index]) for step in walk.steps)
+    return replace(walk, steps=tuple(steps))

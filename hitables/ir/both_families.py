@@ -25,7 +25,7 @@ from .fields import ICMP, ICMPV6, TCP, Family, Field, Fragment, top
 from .headers import HEADER_BYTES
 from .intervals import Values
 from .places import Place, PlacesOfFamily, tests_addresses
-from .program import Chain, Program
+from .program import Chain, Program, Table
 from .rule import Ends, Kind, Match, Metadata, Role, Rule, Target, Test, word_behind
 from .set_counters import set_of
 from .unfilled_lists import list_of
@@ -45,7 +45,7 @@ _TWINS = {
 }
 # Matches of headers that are extension headers in IPv6, and the numbers of these as protocols: they are none
 # there, or the backends disagree about them.
-_EXTENSION_MATCHES = ("rt", "frag", "hbh", "dst", "mh", "srh", "ipv6header", "ah")
+_EXTENSION_MATCHES = ("rt", "frag", "hbh", "dst", "mh", "srh", "ah")
 _EXTENSION_HEADERS = (0, 43, 44, 51, 59, 60, 135, 139, 140)
 _BY_OFFSET = ("u32", "bpf", "string")  # matches of bytes counted from the IP header
 _MASK = re.compile(r" --(?:\w+-)?(?:src|dst)?mask (\S+)")
@@ -58,6 +58,7 @@ _TYPE_OPTIONS = {"--src-type": "src type", "--dst-type": "dst type"}
 _BROADCAST = ADDRESS_TYPES.index("BROADCAST")
 _OF_INPUT = tuple(ADDRESS_TYPES.index(name) for name in ("LOCAL", "MULTICAST"))
 _TYPE_MASK = 15
+_CTPROTO = re.compile(rf"(?<= --ctproto )(?:{ICMP}|{ICMPV6})(?!\S)")
 _EVERY_ADDRESS = Values.interval(0, top(Field.SRC, Family.IPV4))
 _NEVER = (Test(Field.PROTO, Values(())),)
 NOT_COMPARED = "not compared: "  # how the keys of matches begin that are in no rule set
@@ -98,18 +99,32 @@ def written_alike(
     )
     sets = [{set_of(match) for rule in each.rules() for match in rule.matches} for each in both]
     shared = (sets[0] & sets[1]) - {None}
-    filled = [_filled_lists(each) for each in both]
-    one, other = (
-        _Writing(each.family, places, shared, (filled[0] | filled[1]) - own).written(each)
-        for each, own in zip(both, filled, strict=True)
-    )
+    written = [_Writing(each.family, places, shared, ()).written(each) for each in both]
+    filled = [_filled_lists(each, made.program) for each, made in zip(both, written, strict=True)]
+    for at, own in enumerate(filled):
+        empty = (filled[0] | filled[1]) - own
+        if empty:
+            written[at] = _Writing(both[at].family, places, shared, empty).written(both[at])
+    one, other = written
     return one, other
 
 
-def _filled_lists(program: Program) -> frozenset[str]:
-    """The lists of `recent` into which rules of *program* put addresses."""
-    matches = (match for rule in program.rules() for match in rule.matches if match.name == "recent")
-    return frozenset(list_of(match) for match in matches if "--set" in match.words)
+def _filled_lists(program: Program, written: Program) -> frozenset[str]:
+    """The lists of `recent` into which rules of *program* put addresses of some place."""
+    filled = set()
+    for table, made in zip(program, written, strict=True):
+        entered: dict[str, None] = {}
+        for chain in table.chains:
+            if chain.policy is not None:
+                entered |= dict.fromkeys(table.callers_first(chain.name))
+        for name in entered:
+            for rule, copy in zip(table[name].rules, made[name].rules, strict=True):
+                lists = {
+                    list_of(each) for each in rule.matches if each.name == "recent" and "--set" in each.words
+                }
+                if lists and not any(map(_is_never, copy.matches)):
+                    filled |= lists
+    return frozenset(filled)
 
 
 @dataclass
@@ -124,8 +139,8 @@ class _Writing:
     places: Sequence[Place]
     sets: Collection[str | None]
     empty: Collection[str]
-    # Rules share their matches: what stands for each, by its id; None: it matches every packet.
-    done: dict[int, Match | None] = field(default_factory=dict)
+    # Rules share their matches: what stands for each, by its id; (): it matches every packet.
+    done: dict[int, tuple[Match, ...]] = field(default_factory=dict)
 
     def written(self, program: Program) -> Written:
         matches = {id(match): match for rule in program.rules() for match in rule.matches}
@@ -135,38 +150,46 @@ class _Writing:
         nowhere = {
             key: match
             for key, match in matches.items()
-            if _is_never(self.done[key]) and (tests_addresses(match) or _names_addresses(match))
+            if any(map(_is_never, self.done[key])) and (tests_addresses(match) or _names_addresses(match))
         }
         elsewhere = sum(any(id(match) in nowhere for match in rule.matches) for rule in program.rules())
         sets = dict.fromkeys(set_of(match) for match in nowhere.values())
-        tables = tuple(
-            replace(table, chains=tuple(self.chain(chain) for chain in table.chains)) for table in program
-        )
+        tables = tuple(self.table(table) for table in program)
         asked = tuple(name for name in sets if name is not None)
         return Written(replace(program, family=Family.IPV4, tables=tables), elsewhere, asked, unnamed)
 
-    def chain(self, chain: Chain) -> Chain:
+    def table(self, table: Table) -> Table:
         seen: Counter[object] = Counter()
-        return chain.with_rules(tuple(self.rule(rule, seen) for rule in chain.rules))
+        return table.of(
+            {
+                chain.name: chain.with_rules(tuple(self.rule(rule, seen) for rule in chain.rules))
+                for chain in table.chains
+            }
+        )
 
     def rule(self, rule: Rule, seen: Counter[object]) -> Rule:
-        """*seen*: how many rules before it in its chain have the same matches and target."""
+        """*seen*: how many rules before it in its table ask the same chance, or are the same rule."""
         target = _target(rule.target)
-        matches = tuple(
-            match for match in (self.done[id(match)] for match in rule.matches) if match is not None
-        )
+        matches = tuple(each for match in rule.matches for each in self.done[id(match)])
         if any(match.role in (Role.NAMED, Role.ONCE) for match in rule.matches):
-            same = tuple(match.key for match in matches), target.key if target else ""
+            is_chance = any(match.name == "statistic" for match in rule.matches)
+            keys = tuple(match.key for match in matches if match.name == "statistic" or not is_chance)
+            same = keys, target.key if target and not is_chance else ""
             seen[same] += 1
             if seen[same] > 1:  # asked once more, it may answer otherwise
                 matches = tuple(_asked_again(match, rule, seen[same]) for match in matches)
         return rule._replace(matches=matches, target=target)
 
-    def match(self, match: Match, by_place: PlacesOfFamily) -> Match | None:
+    def match(self, match: Match, by_place: PlacesOfFamily) -> tuple[Match, ...]:
+        if match.name == "addrtype":
+            return tuple(_types_of_addresses(match))
+        one = self.one_match(match, by_place)
+        return () if one is None else (one,)
+
+    def one_match(self, match: Match, by_place: PlacesOfFamily) -> Match | None:
+        """What stands for *match*; None: it matches every packet."""
         is_negated = "!" in match.words
         if match.name in _EXTENSION_MATCHES:
-            return _never(match)
-        if _is_of_broadcasts(match):
             return _never(match)
         if match.name == "recent" and ("--set" in match.words or list_of(match) in self.empty):
             holds = ("--set" in match.words) != is_negated
@@ -174,7 +197,8 @@ class _Writing:
         if set_of(match) is None and _names_addresses(match):
             return self.of_other_address(match)
         if set_of(match) is not None and set_of(match) not in self.sets:
-            return None if is_negated else _never(match)
+            at = match.words.index("--match-set")
+            return None if match.words[at - 1 : at] == ("!",) else _never(match)
         if match.role in (Role.NAMED, Role.ONCE):
             return self.as_fact(match)
         if match.role is Role.CONSTANT:
@@ -182,12 +206,12 @@ class _Writing:
         return self.of_header(match, by_place)
 
     def of_other_address(self, match: Match) -> Match | None:
-        option = next(word for word in match.words if word in _ADDRESS_OPTIONS)
-        at = match.words.index(option)
-        if not at or match.words[at - 1] != "!":
+        words = match.words
+        options = [at for at, word in enumerate(words) if word in _ADDRESS_OPTIONS]
+        if any(words[at - 1 : at] != ("!",) for at in options):
             return _never(match)
-        is_lone = len(match.words) == 3
-        return None if is_lone else match._replace(key=self.own(match.key))
+        is_all = len(words) == 3 * len(options)
+        return None if is_all else match._replace(key=self.own(match.key), negates="")
 
     def as_fact(self, match: Match) -> Match:
         """A match with memory or chance as one that holds for some packets, or not, for good."""
@@ -197,17 +221,16 @@ class _Writing:
         return match._replace(role=Role.CONSTANT, key=key, reads=frozenset(), writes=frozenset())
 
     def constant(self, match: Match) -> Match:
-        if match.name in _BY_OFFSET and not (match.name == "string" and " --from 0 " in match.key):
+        is_anywhere = " --from 0 " in match.key and match.key.endswith(" --to 65535")
+        if match.name in _BY_OFFSET and not is_anywhere:
             return match._replace(key=self.own(match.key), negates="")
-        if match.name == "addrtype":
-            return match._replace(number=_type_of_address(match))
         if match.number is not None and match.number.attribute == "hl":
             number = match.number._replace(attribute="ttl")
             return match._replace(key=match.key.replace("hl", "ttl"), number=number)
         if self.family is Family.IPV6 and "--ctproto" in match.words:
-            key = re.sub(rf" --ctproto {ICMPV6}(?!\S)", f" --ctproto {ICMP}", match.key)
-            negates = re.sub(rf" --ctproto {ICMPV6}(?!\S)", f" --ctproto {ICMP}", match.negates)
-            return match._replace(key=key, negates=negates)
+            return match._replace(
+                key=_CTPROTO.sub(_twin, match.key), negates=_CTPROTO.sub(_twin, match.negates)
+            )
         return match
 
     def of_header(self, match: Match, by_place: PlacesOfFamily) -> Match | None:
@@ -230,17 +253,8 @@ def _never(match: Match) -> Match:
     return Match(match.name, match.words, Role.SPACE, f"never {match.key}", _NEVER)
 
 
-def _is_never(match: Match | None) -> bool:
-    return match is not None and any(not test.values for test in match.tests)
-
-
-def _is_of_broadcasts(match: Match) -> bool:
-    """Whether it asks for a broadcast, and for something else: what asks for a type alone is a number."""
-    words = match.words
-    if match.name != "addrtype":
-        return False
-    asked = [at for at, word in enumerate(words) if word in _TYPE_OPTIONS]
-    return any(words[at + 1] == "BROADCAST" and words[at - 1 : at] != ("!",) for at in asked)
+def _is_never(match: Match) -> bool:
+    return any(not test.values for test in match.tests)
 
 
 def _names_addresses(match: Match) -> bool:
@@ -258,19 +272,21 @@ def _asked_again(match: Match, rule: Rule, number: int) -> Match:
     return match._replace(key=f"{match.key} #{number}") if match.words in has_memory else match
 
 
-def _type_of_address(match: Match) -> Fact | None:
-    """The type of address that a match `addrtype` asks for; None if it asks for two."""
+def _types_of_addresses(match: Match) -> Iterator[Match]:
+    """The match `addrtype` as one match for each of its two options."""
     words = match.words
-    options = [word for word in words if word in _TYPE_OPTIONS]
-    if len(options) != 1:
-        return None
-    names = word_behind(options[0], words).split(",")
-    if any(name not in ADDRESS_TYPES for name in names):
-        return None
-    values = Values.only(*map(ADDRESS_TYPES.index, names))
     limits = [f" {word}" for word in words if word.startswith("--limit-iface")]
-    fact = Fact("".join([_TYPE_OPTIONS[options[0]], *limits]), values, _TYPE_MASK)
-    return fact.negation if "!" in words else fact
+    for at, word in enumerate(words):
+        if word in _TYPE_OPTIONS:
+            values = Values.only(*map(ADDRESS_TYPES.index, words[at + 1].split(",")))
+            fact = Fact("".join([_TYPE_OPTIONS[word], *limits]), values, _TYPE_MASK)
+            no = words[at - 1 : at] == ("!",)
+            key = f"addrtype{' !' * no} {word} {words[at + 1]}{''.join(limits)}"
+            yield match._replace(key=key, number=fact.negation if no else fact, negates="")
+
+
+def _twin(protocol: re.Match[str]) -> str:
+    return str(ICMP if protocol[0] == str(ICMPV6) else ICMPV6)
 
 
 def _of_icmp(test: Test) -> Test:

@@ -86,7 +86,11 @@ def is_equal(rule4: str, rule6: str, *pairs: str) -> bool:
         ("-m conntrack --ctorigsrc 10.0.0.1 -j ACCEPT", "-m conntrack --ctorigdst fd00::1 -j ACCEPT"),
         ("-m conntrack ! --ctorigsrc 10.0.0.1 -j ACCEPT", "-j ACCEPT"),
         ("-p ah -j ACCEPT", "-p ipv6-icmp --icmpv6-type redirect -j ACCEPT"),
-        ("-p ah -m ah --ahspi 5 -j ACCEPT", "-m ipv6header --header frag --soft -j ACCEPT"),
+        ("-p ah -m ah --ahspi 5 -j ACCEPT", "-p mh -m mh --mh-type 1 -j ACCEPT"),
+        ("-m addrtype ! --src-type LOCAL ! --dst-type BROADCAST -j ACCEPT", "-m addrtype ! --src-type LOCAL -j ACCEPT"),
+        ("-m addrtype ! --src-type BROADCAST --dst-type LOCAL -j ACCEPT", "-m addrtype --dst-type LOCAL -j ACCEPT"),
+        ("-m conntrack ! --ctorigsrc 10.0.0.1 --ctorigdst 10.0.0.1 -j ACCEPT", "-s fd00::1 -j ACCEPT"),
+        ("-m set --match-set four src ! --update-counters -j ACCEPT", "-s fd00::1 -j ACCEPT"),
         ("-s 192.0.2.1 -j ACCEPT", "-m rt ! --rt-type 0 -j ACCEPT"),  # a packet without such a header
     ],
 )  # fmt: skip
@@ -114,6 +118,12 @@ def test_rules_that_are_the_same(rule4: str, rule6: str) -> None:
         ("-m addrtype ! --src-type LOCAL --dst-type LOCAL -j ACCEPT", "-j ACCEPT"),
         ("-m u32 --u32 6&0xFF=0x11 -j ACCEPT", "-m u32 --u32 6&0xFF=0x11 -j ACCEPT"),
         (
+            "-m string --algo bm --string x --to 60 -j ACCEPT",
+            "-m string --algo bm --string x --to 60 -j ACCEPT",
+        ),
+        ("-m conntrack --ctproto 1 -j ACCEPT", "-m conntrack --ctproto 1 -j ACCEPT"),
+        ("-p tcp -j ACCEPT", "-p tcp -m ipv6header --header frag --soft -j ACCEPT"),
+        (
             "-m connlimit --connlimit-above 9 -j ACCEPT",
             "-m connlimit --connlimit-above 9 --connlimit-mask 32 -j ACCEPT",
         ),
@@ -135,7 +145,16 @@ def test_a_list_that_one_rule_set_alone_fills() -> None:
     assert compared(
         input_rules(filling, asking, policy="ACCEPT"), input_rules(filling, asking, policy="ACCEPT")
     )
-    assert not compared(input_rules(filling, asking, policy="ACCEPT"), input_rules(asking, policy="ACCEPT"))
+    for without in ((asking,), (f"-s fe80::/10 {filling}", asking), (asking, "-j X")):
+        assert not compared(input_rules(filling, asking, policy="ACCEPT"), with_chain(*without))
+    assert compared(input_rules(filling, asking, policy="ACCEPT"), with_chain(filling, asking))
+    elsewhere = with_chain(asking).replace("COMMIT", f"-A X {filling}\nCOMMIT")
+    assert not compared(input_rules(filling, asking, policy="ACCEPT"), elsewhere)
+
+
+def with_chain(*rules: str) -> str:
+    """A rule set with an empty chain X."""
+    return input_rules(*rules, policy="ACCEPT").replace("-A", ":X - [0:0]\n-A", 1)
 
 
 def test_chance_and_limits_that_are_asked_again() -> None:
@@ -143,6 +162,8 @@ def test_chance_and_limits_that_are_asked_again() -> None:
         rule = f"-m {match} -j ACCEPT"
         assert compared(input_rules(rule, rule), input_rules(rule, rule))
         assert not compared(input_rules(rule, rule), input_rules(rule))
+    half = "-m statistic --mode random --probability 0.5 -j"
+    assert not compared(input_rules(f"{half} DROP", f"{half} ACCEPT"), input_rules(f"{half} DROP"))
 
 
 def test_targets_that_are_the_same() -> None:
@@ -200,6 +221,14 @@ def test_the_packet_has_addresses_that_no_rule_names() -> None:
         (difference,) = hitables.check(one, other, across_families=True, pairs=pairs).differences
         assert difference.packet is not None and difference.before is not None
         assert verdict_of(one, difference.packet) == difference.before.verdict == "ACCEPT"
+
+
+def test_rules_are_shown_as_the_file_has_them() -> None:
+    rules = ("! -s 10.0.0.0/8 -p udp -j ACCEPT", "! -s 10.0.0.0/8 -p tcp -j ACCEPT")
+    one, other = hitables.read(input_rules(*rules), family=4), hitables.read(input_rules(), family=6)
+    (difference,) = hitables.check(one, other, across_families=True).differences
+    told = difference.describe()
+    assert any(f": -A INPUT {rule}\n" in told for rule in rules)
 
 
 def test_ranges_of_both_addresses_are_negated_one_by_one() -> None:
