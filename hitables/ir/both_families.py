@@ -55,7 +55,6 @@ _ADDRESS_OPTIONS = (
     *("-s", "-d"),
 )
 _TYPE_OPTIONS = {"--src-type": "src type", "--dst-type": "dst type"}
-_BROADCAST = ADDRESS_TYPES.index("BROADCAST")
 _OF_INPUT = tuple(ADDRESS_TYPES.index(name) for name in ("LOCAL", "MULTICAST"))
 _TYPE_MASK = 15
 _CTPROTO = re.compile(rf"(?<= --ctproto )(?:{ICMP}|{ICMPV6})(?!\S)")
