@@ -93,6 +93,10 @@ def _arguments(options: dict[str, Any]) -> dict[str, Any]:
     arguments = dict(options)
     if arguments["pairs"] and not arguments["across_families"]:
         raise click.UsageError("--pair is for a comparison with --across-families")
+    if arguments["across_families"] and arguments["equivalence"] == "full":
+        source = click.get_current_context().get_parameter_source("equivalence")
+        if source is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError("--equivalence full: with --across-families only verdicts are compared")
     if arguments.pop("verdict_only"):  # the former spelling of --equivalence verdict
         arguments["equivalence"] = "verdict"
     return arguments

@@ -82,6 +82,7 @@ def test_json_tells_what_is_compared(run: Any, command: str) -> None:
         (["check", "v4", "same", "--pair", "10.0.0.0/8=fd00::/8"], "--pair is for"),
         (["check", ACROSS[0], "v4", "same", "--pair", "10.0.0.0/8"], "10.0.0.0/8"),
         (["check", ACROSS[0], "v4", "same", "--table", "nat"], "table nat changes addresses"),
+        (["diff", ACROSS[0], "v4", "same", "--equivalence", "full"], "only verdicts are compared"),
         (["check", ACROSS[0], "v4", "same", "--replay"], "--replay: no packet is of both families"),
     ],
 )
