@@ -1,8 +1,8 @@
 """A rule set of IPv4 compared with one of IPv6: what they do alike for the places that both have.
 
-Both are written as programs of IPv4 (ir/both_families.py) and compared as any two are, by verdict: texts and
-numbers of LOG differ in most hosts' two files.  What is compared and what is left out is told beside the
-answer (`scope`).
+Both are written as programs of IPv4 (ir/both_families.py), without what is not compared
+(ir/compared_packets.py), and compared as any two are, by verdict: texts and numbers of LOG differ in most hosts'
+two files.  What is compared and what is left out is told beside the answer (`scope`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from . import compare
 from .compare import Case, Comparison, Sampling, Tell
 from .errors import InvalidOption, NotComparable
 from .ir import semantics
-from .ir.both_families import LEFT_OUT_TABLES, NOT_COMPARED, Written, as_compared, written_alike
+from .ir.both_families import LEFT_OUT_TABLES, Written, written_alike
 from .ir.choices import Equivalence
+from .ir.compared_packets import NOT_COMPARED, as_compared
 from .ir.fields import Family
 from .ir.places import Place, places_of
 from .ir.program import Program

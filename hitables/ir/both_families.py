@@ -4,13 +4,11 @@ What has the same meaning in both families stays as it is: interfaces, protocols
 
 - Addresses become places (places.py).  An address is in no ipset that only one of the rule sets asks, and is
   none that a match names in another way.
-- ICMP and its types become their twins (`_TWINS`), and `hl` is `ttl`.
+- ICMP and its types become their twins (`TWINS`), and `hl` is `ttl`.
 - What only one family has matches nothing: broadcasts, extension headers and AH.
 - A match with memory or chance (limit, recent) is a fact: equal ones hold for the same packets.  A list of
   `recent` that rules of the other one fill, and none of its own, has no address.
 - A REJECT is a REJECT, whatever error of ICMP it sends.
-
-`as_compared` leaves out what makes no difference to the verdict, and packets that are not asked for.
 """
 
 from __future__ import annotations
@@ -20,18 +18,17 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from .fact import ADDRESS_TYPES, PACKET_TYPES, Fact
-from .fields import ICMP, ICMPV6, TCP, Family, Field, Fragment, top
-from .headers import HEADER_BYTES
+from .fact import ADDRESS_TYPES, Fact
+from .fields import ICMP, ICMPV6, Family, Field, top
 from .intervals import Values
 from .places import Place, PlacesOfFamily, tests_addresses
-from .program import Chain, Program, Table
-from .rule import Ends, Kind, Match, Metadata, Role, Rule, Target, Test, word_behind
+from .program import Program, Table
+from .rule import Kind, Match, Metadata, Role, Rule, Target, Test, word_behind
 from .set_counters import set_of
 from .unfilled_lists import list_of
 
 # Type and code of ICMP, and of ICMPv6.
-_TWINS = {
+TWINS = {
     (0, 0): (129, 0),  # echo reply
     (8, 0): (128, 0),  # echo request
     (3, 0): (1, 0),  # no route to the network
@@ -43,10 +40,8 @@ _TWINS = {
     (11, 1): (3, 1),  # time exceeded while fragments were awaited
     (12, 0): (4, 0),  # parameter problem
 }
-# Matches of headers that are extension headers in IPv6, and the numbers of these as protocols: they are none
-# there, or the backends disagree about them.
+# Matches of headers that are extension headers in IPv6.
 _EXTENSION_MATCHES = ("rt", "frag", "hbh", "dst", "mh", "srh", "ah")
-_EXTENSION_HEADERS = (0, 43, 44, 51, 59, 60, 135, 139, 140)
 _BY_OFFSET = ("u32", "bpf", "string")  # matches of bytes counted from the IP header
 _MASK = re.compile(r" --(?:\w+-)?(?:src|dst)?mask (\S+)")
 _WHOLE = {Family.IPV4: ("255.255.255.255", "32"), Family.IPV6: (":".join(["ffff"] * 8), "128")}
@@ -54,13 +49,12 @@ _ADDRESS_OPTIONS = (
     *("--ctorigsrc", "--ctorigdst", "--ctreplsrc", "--ctrepldst", "--tunnel-src", "--tunnel-dst", "--vaddr"),
     *("-s", "-d"),
 )
-_TYPE_OPTIONS = {"--src-type": "src type", "--dst-type": "dst type"}
-_OF_INPUT = tuple(ADDRESS_TYPES.index(name) for name in ("LOCAL", "MULTICAST"))
-_TYPE_MASK = 15
+TYPE_OPTIONS = {"--src-type": "src type", "--dst-type": "dst type"}
+TYPE_MASK = 15
 _CTPROTO = re.compile(rf"(?<= --ctproto )(?:{ICMP}|{ICMPV6})(?!\S)")
+_ADDRESSES = (Field.SRC, Field.DST)
 _EVERY_ADDRESS = Values.interval(0, top(Field.SRC, Family.IPV4))
 _NEVER = (Test(Field.PROTO, Values(())),)
-NOT_COMPARED = "not compared: "  # how the keys of matches begin that are in no rule set
 LEFT_OUT_TABLES = ("nat",)  # what it writes are addresses
 
 
@@ -181,7 +175,7 @@ class _Writing:
 
     def match(self, match: Match, by_place: PlacesOfFamily) -> tuple[Match, ...]:
         if match.name == "addrtype":
-            return tuple(_types_of_addresses(match))
+            return tuple(_types_of_addresses(match, self.family))
         one = self.one_match(match, by_place)
         return () if one is None else (one,)
 
@@ -245,9 +239,6 @@ class _Writing:
         return f"IPv{int(self.family)} {key}"
 
 
-_ADDRESSES = (Field.SRC, Field.DST)
-
-
 def _never(match: Match) -> Match:
     return Match(match.name, match.words, Role.SPACE, f"never {match.key}", _NEVER)
 
@@ -258,11 +249,8 @@ def _is_never(match: Match) -> bool:
 
 def _names_addresses(match: Match) -> bool:
     """Whether it names addresses in a way that no place is compared with: an ipset, a mask of any bits."""
-    is_named = match.role is Role.CONSTANT and not _OPTION_WORDS.isdisjoint(match.words)
+    is_named = match.role is Role.CONSTANT and not set(_ADDRESS_OPTIONS).isdisjoint(match.words)
     return set_of(match) is not None or is_named
-
-
-_OPTION_WORDS = frozenset(_ADDRESS_OPTIONS)
 
 
 def _asked_again(match: Match, rule: Rule, number: int) -> Match:
@@ -271,17 +259,38 @@ def _asked_again(match: Match, rule: Rule, number: int) -> Match:
     return match._replace(key=f"{match.key} #{number}") if match.words in has_memory else match
 
 
-def _types_of_addresses(match: Match) -> Iterator[Match]:
+def _types_of_addresses(match: Match, family: Family) -> Iterator[Match]:
     """The match `addrtype` as one match for each of its two options."""
-    words = match.words
+    words = match.key.split()  # where names of types have capital letters
     limits = [f" {word}" for word in words if word.startswith("--limit-iface")]
     for at, word in enumerate(words):
-        if word in _TYPE_OPTIONS:
-            values = Values.only(*map(ADDRESS_TYPES.index, words[at + 1].split(",")))
-            fact = Fact("".join([_TYPE_OPTIONS[word], *limits]), values, _TYPE_MASK)
-            no = words[at - 1 : at] == ("!",)
+        if word in TYPE_OPTIONS:
+            types = {ADDRESS_TYPES.index(name) for name in words[at + 1].split(",")}
+            values = Values.only(*(types if family is Family.IPV4 else _types_of_ipv6(types)))
+            fact = Fact("".join([TYPE_OPTIONS[word], *limits]), values, TYPE_MASK)
+            no = words[at - 1] == "!"
             key = f"addrtype{' !' * no} {word} {words[at + 1]}{''.join(limits)}"
+            if family is Family.IPV6 and types != set(values.members()):
+                key = f"IPv6 {key}"
             yield match._replace(key=key, number=fact.negation if no else fact, negates="")
+
+
+def _types_of_ipv6(types: Collection[int]) -> set[int]:
+    """The types by the numbers of IPv4 of the addresses of IPv6 that have all of *types*, as its kernel asks.
+
+    UNICAST is each address that is neither MULTICAST nor UNSPEC there; of LOCAL, ANYCAST and UNREACHABLE one
+    has to be (netfilter/xt_addrtype.c).
+    """
+    unspecified, unicast, multicast = (
+        ADDRESS_TYPES.index(name) for name in ("UNSPEC", "UNICAST", "MULTICAST")
+    )
+    having = set(range(len(ADDRESS_TYPES)))
+    for one in {unspecified, multicast}.intersection(types):
+        having &= {one}
+    if unicast in types:
+        having -= {unspecified, multicast}
+    routed = set(types) - {unspecified, unicast, multicast}
+    return having & routed if routed else having
 
 
 def _twin(protocol: re.Match[str]) -> str:
@@ -293,7 +302,7 @@ def _of_icmp(test: Test) -> Test:
     if test.field is Field.PROTO:
         return Test(test.field, _swapped(test.values))
     if test.field is Field.ICMP:
-        twins = (at for at, (kind, code) in _TWINS.items() if kind << 8 | code in test.values)
+        twins = (at for at, (kind, code) in TWINS.items() if kind << 8 | code in test.values)
         return Test(test.field, Values.only(*(kind << 8 | code for kind, code in twins)))
     return test
 
@@ -321,84 +330,3 @@ def _target(target: Target | None) -> Target | None:
         key = target.key.replace("HL --hl", "TTL --ttl")
         return replace(target, key=key, makes=makes, writes=frozenset({Metadata.TTL}))
     return target
-
-
-# ---- what is compared ----
-
-
-def as_compared(programs: tuple[Program, Program], chains: Collection[str]) -> tuple[Program, Program]:
-    """Both programs without rules that only log or count; they drop the packets that are not compared.
-
-    Those are fragments, packets with broken headers, packets of ICMP whose type has no twin, packets with
-    extension headers, and broadcasts.  The rules that drop them are in front of the built-in chains and of
-    *chains*.
-    """
-    of_types = {
-        match.number.attribute: match
-        for program in programs
-        for rule in program.rules()
-        for match in rule.matches
-        if match.number is not None and match.name in ("addrtype", "pkttype")
-    }
-    everywhere = tuple(_guards(of_types))
-    at_input = (*everywhere, *_guards_of_input(of_types))
-
-    def compared(chain: Chain) -> Chain:
-        rules = tuple(rule for rule in chain.rules if not _is_silent(rule))
-        if chain.policy is None and chain.name not in chains:
-            return chain.with_rules(rules)
-        return chain.with_rules((*(at_input if chain.name == "INPUT" else everywhere), *rules))
-
-    one, other = (
-        replace(
-            program,
-            tables=tuple(
-                replace(table, chains=tuple(compared(chain) for chain in table.chains)) for table in program
-            ),
-        )
-        for program in programs
-    )
-    return one, other
-
-
-def _is_silent(rule: Rule) -> bool:
-    target = rule.target
-    return target is None or (target.kind is Kind.VERDICT and target.ends is Ends.NEVER and not target.writes)
-
-
-def _guards(of_types: Mapping[str, Match]) -> Iterator[Rule]:
-    twins = Values.only(*(kind << 8 | code for kind, code in _TWINS))
-    no_twin = twins.complement(top(Field.ICMP, Family.IPV4))
-    yield _drop(_asking(Test(Field.FRAG, Values.only(Fragment.FIRST, Fragment.LATER))))
-    yield _drop(_asking(Test(Field.PROTO, Values.only(ICMP)), Test(Field.ICMP, no_twin)))
-    # ICMP in a packet of IPv6 is ICMPv6 here.
-    yield _drop(_asking(Test(Field.PROTO, Values.only(ICMPV6, *_EXTENSION_HEADERS))))
-    for protocol, size in HEADER_BYTES.items():
-        # The first match drops what is too short or has a bad data offset; the second stops all others.
-        asked = _asking(Test(Field.PROTO, Values.only(protocol)))
-        yield _drop(asked._replace(needs=size, option=protocol == TCP), _asking(*_NEVER))
-    for attribute, match in of_types.items():
-        types = ADDRESS_TYPES if match.name == "addrtype" else tuple(map(str.upper, PACKET_TYPES))
-        yield _drop(_of_type(match, attribute, Values.only(types.index("BROADCAST"))))
-
-
-def _guards_of_input(of_types: Mapping[str, Match]) -> Iterator[Rule]:
-    """A packet that comes to INPUT is for an address of this host, or for several hosts."""
-    for attribute, match in of_types.items():
-        if attribute.startswith(_TYPE_OPTIONS["--dst-type"]):
-            yield _drop(_of_type(match, attribute, Values.only(*_OF_INPUT).complement(_TYPE_MASK)))
-
-
-def _of_type(match: Match, attribute: str, types: Values) -> Match:
-    """A match of the same number as *match*, for other values."""
-    assert match.number is not None
-    key = f"{NOT_COMPARED}{attribute} {types.pairs}"
-    return match._replace(key=key, number=match.number._replace(values=types), negates="")
-
-
-def _asking(*tests: Test) -> Match:
-    return Match("", ("not compared",), Role.SPACE, f"{NOT_COMPARED}{tests}", tests)
-
-
-def _drop(*matches: Match) -> Rule:
-    return Rule(matches, Target("DROP", Kind.VERDICT, "DROP", ends=Ends.SURELY))

@@ -63,16 +63,12 @@ def _guarded(table: Table, family: Family, chains: Collection[str]) -> Table:
 
 def _dropping(table: str, family: Family) -> Iterator[Rule]:
     tracked = Values.only(*(at for at, state in enumerate(STATES) if state.partition("+")[0] in _TRACKED))
-    yield _drop(_match({Field.STATE: tracked, Field.FRAG: _FRAGMENT}))
+    yield drop(asking({Field.STATE: tracked, Field.FRAG: _FRAGMENT}))
     for protocol in _checked(family):
-        # The second match drops what is too short or has a bad data offset, and the third stops the others.
-        asked = _match({Field.STATE: tracked, Field.PROTO: Values.only(protocol)})
-        whole = _match({Field.PROTO: Values.only(protocol)})
-        whole = whole._replace(needs=HEADER_BYTES[protocol], option=protocol == TCP)
-        yield _drop(asked, whole, _match({Field.FRAG: Values.only(Fragment.LATER)}))
+        yield drop_broken(protocol, asking({Field.STATE: tracked, Field.PROTO: Values.only(protocol)}))
     elsewhere = Values.only(*(at for at, state in enumerate(STATES) if why_no_state(table, False, state)))
     if elsewhere:
-        yield _drop(_match({Field.STATE: elsewhere}))
+        yield drop(asking({Field.STATE: elsewhere}))
     yield from _of_kinds(family, {Field.PROTO: TCP}, Field.FLAGS, range(_FLAGS), 1)
     yield from _of_kinds(family, {Field.PROTO: ICMP_OF[family]}, Field.ICMP, range(_ICMP_TYPES), 256)
 
@@ -93,7 +89,7 @@ def _of_kinds(
     number = protocol[Field.PROTO]
     for states, pairs in by_states.items():
         asked = {Field.PROTO: Values.only(number), field: Values.of(*pairs), Field.STATE: states}
-        yield _drop(_match(asked))
+        yield drop(asking(asked))
 
 
 def _checked(family: Family) -> tuple[int, ...]:
@@ -101,11 +97,24 @@ def _checked(family: Family) -> tuple[int, ...]:
     return TCP, UDP, ICMP_OF[family]
 
 
-def _match(asked: Mapping[Field, Values]) -> Match:
+# ---- rules that drop packets ----
+
+
+def asking(asked: Mapping[Field, Values]) -> Match:
     tests = tuple(Test(field, values) for field, values in asked.items())
     key = " ".join(f"{field.name}={values.pairs}" for field, values in asked.items())
     return Match("", ("unreal",), Role.SPACE, key, tests)
 
 
-def _drop(*matches: Match) -> Rule:
+def drop_broken(protocol: int, *asked: Match) -> Rule:
+    """A rule that drops packets of *protocol* with a broken header, those for which *asked* hold.
+
+    The match of the whole header drops what is too short or has a bad data offset; the next one stops others.
+    """
+    whole = asking({Field.PROTO: Values.only(protocol)})
+    whole = whole._replace(needs=HEADER_BYTES[protocol], option=protocol == TCP)
+    return drop(*asked, whole, asking({Field.FRAG: Values.only(Fragment.LATER)}))
+
+
+def drop(*matches: Match) -> Rule:
     return Rule(matches, Target("DROP", Kind.VERDICT, "DROP", ends=Ends.SURELY))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ipaddress
+import re
+import socket
 from collections.abc import Iterator
 from itertools import product
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
+from support.small_namespace import Namespace
 
 import hitables
 from hitables.errors import InvalidOption, NotComparable
@@ -17,6 +20,7 @@ from hitables.ir.fields import ICMP, ICMPV6, STATES, TCP, UDP, Family, Field, in
 from hitables.ir.packet import Backend, Packet
 from hitables.ir.program import Program
 from hitables.ir.rule import Match
+from hitables.kernel.load_save import load, save
 from hitables.verify.question import Difference
 
 LOCAL = "10.0.0.0/8=fd00::/8"
@@ -73,7 +77,11 @@ def is_equal(rule4: str, rule6: str, *pairs: str) -> bool:
         ("-j ACCEPT", "-s 2000::/3 -j ACCEPT"),
         ("! -f -j ACCEPT", "-j ACCEPT"),
         ("-m addrtype --dst-type LOCAL -j ACCEPT", "-m addrtype --dst-type LOCAL -j ACCEPT"),
-        ("-m addrtype ! --src-type LOCAL,MULTICAST -j ACCEPT", "-m addrtype ! --src-type LOCAL,MULTICAST -j ACCEPT"),
+        ("-m addrtype --dst-type local -j ACCEPT", "-m addrtype --dst-type Local -j ACCEPT"),
+        # In IPv6 an address has to have all types of a list, and one of this host is UNICAST, too.
+        ("-m addrtype --dst-type LOCAL -j ACCEPT", "-m addrtype --dst-type LOCAL,UNICAST -j ACCEPT"),
+        ("-m addrtype --dst-type LOCAL -j ACCEPT", "-m addrtype --dst-type UNICAST -j ACCEPT"),
+        ("-s 192.0.2.1 -j ACCEPT", "-m addrtype --dst-type LOCAL,MULTICAST -j ACCEPT"),
         ("-m addrtype --src-type LOCAL --dst-type BROADCAST -j ACCEPT", "-s 2001:db8::1 -j ACCEPT"),
         ("-m addrtype --src-type LOCAL ! --dst-type MULTICAST -j ACCEPT",
          "-m addrtype --src-type LOCAL ! --dst-type MULTICAST -j ACCEPT"),
@@ -115,6 +123,11 @@ def test_rules_that_are_the_same(rule4: str, rule6: str) -> None:
         ("-i lo -j ACCEPT", "-i eth0 -j ACCEPT"),
         ("-m addrtype --dst-type LOCAL -j ACCEPT", "-m addrtype --dst-type MULTICAST -j ACCEPT"),
         ("-m addrtype --src-type LOCAL -j ACCEPT", "-j ACCEPT"),
+        ("-m addrtype --dst-type UNICAST -j ACCEPT", "-m addrtype --dst-type UNICAST -j ACCEPT"),
+        (
+            "-m addrtype --dst-type LOCAL,MULTICAST -j ACCEPT",
+            "-m addrtype --dst-type LOCAL,MULTICAST -j ACCEPT",
+        ),
         ("-m addrtype ! --src-type LOCAL --dst-type LOCAL -j ACCEPT", "-j ACCEPT"),
         ("-m u32 --u32 6&0xFF=0x11 -j ACCEPT", "-m u32 --u32 6&0xFF=0x11 -j ACCEPT"),
         (
@@ -164,6 +177,31 @@ def test_chance_and_limits_that_are_asked_again() -> None:
         assert not compared(input_rules(rule, rule), input_rules(rule))
     half = "-m statistic --mode random --probability 0.5 -j"
     assert not compared(input_rules(f"{half} DROP", f"{half} ACCEPT"), input_rules(f"{half} DROP"))
+
+
+def send(address: str) -> None:
+    """A packet to port 9 of this host itself."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as sender:
+        sender.sendto(b"", (address, 9))
+
+
+@pytest.mark.needs_kernel
+def test_lists_of_types_of_addresses_are_asked_as_the_kernel_asks_them() -> None:
+    lists = ("LOCAL", "UNICAST", "LOCAL,MULTICAST", "LOCAL,UNICAST", "MULTICAST")
+    rules = [f"-p udp -m addrtype --dst-type {types}" for types in lists]
+    counted = []
+    with Namespace() as namespace:
+        namespace.run(["ip", "link", "set", "lo", "up"])
+        for family, address in ((Family.IPV4, "127.0.0.1"), (Family.IPV6, "::1")):
+            load(input_rules(*rules, policy="ACCEPT"), family, Backend.NFT, namespace)
+            namespace.call(send, address)
+            kept = save(family, Backend.NFT, namespace, True)
+            counted.append([int(count) for count in re.findall(r"^\[(\d+):.*-A INPUT", kept, re.MULTILINE)])
+    assert counted == [[1, 0, 1, 1, 0], [1, 1, 0, 1, 0]]
+    for types, four, six in zip(lists, *counted, strict=True):
+        rule = f"-m addrtype --dst-type {types} -j ACCEPT"
+        assert is_equal(rule, rule) is (four == six), types
 
 
 def test_targets_that_are_the_same() -> None:
