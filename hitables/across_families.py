@@ -1,8 +1,8 @@
 """A rule set of IPv4 compared with one of IPv6: what they do alike for the places that both have.
 
 Both are written as programs of IPv4 (ir/both_families.py), without what is not compared
-(ir/compared_packets.py), and compared as any two are, by verdict: texts and numbers of LOG differ in most hosts'
-two files.  What is compared and what is left out is told beside the answer (`scope`).
+(ir/compared_packets.py), and compared as any two are, by verdict: texts and numbers of LOG differ in the two
+files of most hosts.  What is compared and what is left out is told beside the answer (`scope`).
 """
 
 from __future__ import annotations
