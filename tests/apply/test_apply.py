@@ -69,9 +69,9 @@ def test_applying_what_is_loaded_does_nothing(firewall: Firewall) -> None:
 
 
 def test_a_dry_run_says_what_would_change_and_changes_nothing(firewall: Firewall) -> None:
-    firewall.apply(firewall.file(office()))
+    firewall.apply(firewall.file(office(30)))
     before = firewall.save()
-    done = firewall.hitables("apply", firewall.file(office(port=2000)), "--dry-run", status=1)
+    done = firewall.hitables("apply", firewall.file(office(30, port=2000)), "--dry-run", status=1)
     assert "was ACCEPT by lines 6, 7, 8 and 27 more, now DROP by policy" in done.stdout
     assert firewall.save() == before
     assert "*    2" in firewall.hitables("history").stdout

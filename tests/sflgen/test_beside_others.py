@@ -46,7 +46,7 @@ def rules_of(tool: str, chain: str = "INPUT") -> list[str]:
 
 def started(folder: str, backend: str, stays: bool = False) -> tuple[Store, Kernel]:
     """A state with a tree and a rule of ours in front of it, in the kernel of the present namespace."""
-    text = write(prefixes(40)).replace("COMMIT", f"{SHORT}COMMIT")
+    text = write(prefixes(20)).replace("COMMIT", f"{SHORT}COMMIT")
     program = iptables.read(text)
     state = start_unproved(program, Settings(Backend(backend))).after
     state = plan_unproved(state, read_commands(f"-I INPUT 1 {OURS}", program)).after
@@ -384,7 +384,7 @@ def two_states(folder: str, backend: str) -> list[str]:
     """The errors of updates of two states, one for table filter and one for mangle, and of one for both."""
     stores, tool = [], f"iptables-{backend}"
     for table in ("filter", "mangle"):
-        program = iptables.read(write(prefixes(40)).replace("*filter", f"*{table}"))
+        program = iptables.read(write(prefixes(20)).replace("*filter", f"*{table}"))
         state = start_unproved(program, Settings(Backend(backend))).after
         run([f"{tool}-restore", "--noflush"], write(state.loaded))
         stores.append(Store.create(Path(folder) / table, state))

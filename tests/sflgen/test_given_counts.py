@@ -54,7 +54,7 @@ def counted(printed: str) -> dict[str, int]:
 
 def loaded_counts(backend: str, folder: str, commands: list[str], *options: str) -> list[dict[str, int]]:
     """What the kernel counts once each of *commands* is loaded by sflgen."""
-    run([f"iptables-{backend}-restore"], hitables.write(prefixes(40)))
+    run([f"iptables-{backend}-restore"], hitables.write(prefixes(20)))
     done = sflgen("init", "--live", "--backend", backend, "--state", folder)
     assert done.exit_code == 0, done.stderr
     counts = []

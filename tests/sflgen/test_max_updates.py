@@ -41,7 +41,7 @@ def ban(number: int) -> str:
 
 
 def counting(most: int | None) -> State:
-    return start_unproved(prefixes(40), Settings(delta=UNBOUNDED, max_updates=most)).after
+    return start_unproved(prefixes(20), Settings(delta=UNBOUNDED, max_updates=most)).after
 
 
 @settings(max_examples=examples(8))
@@ -159,7 +159,7 @@ def test_a_stream_begins_a_fold_with_each_update_after_the_last_one_allowed(
 
 def test_the_command_line_sets_it_and_the_status_shows_it(tmp_path: Path) -> None:
     rules, folder = tmp_path / "plain.rules", str(tmp_path / "st")
-    rules.write_text(hitables.write(prefixes(40)))
+    rules.write_text(hitables.write(prefixes(20)))
     assert sflgen("init", str(rules), "--max-updates", "2", "--state", folder).exit_code == 0
     said = [sflgen("insert", "--state", folder, *ban(number).split()[1:]).stderr for number in (1, 2)]
     assert not any("fold" in each for each in said)
@@ -176,7 +176,7 @@ def streamed(folder: str, backend: str, updates: int) -> list[int]:
     were new.
     """
     settings = Settings(backend, delta=UNBOUNDED, max_updates=3)
-    state = start_unproved(prefixes(40), settings).after
+    state = start_unproved(prefixes(20), settings).after
     run([f"iptables-{backend}-restore"], hitables.write(state.loaded))
     new_trees = []
     with Store.create(Path(folder), state) as store:
@@ -194,7 +194,7 @@ def streamed(folder: str, backend: str, updates: int) -> list[int]:
         session.close()
         kernel.check(store.state)
         assert isinstance(verify(store.state), Equal)
-        assert len(store.state.master.table("filter")["INPUT"].rules) == 40 + updates
+        assert len(store.state.master.table("filter")["INPUT"].rules) == 20 + updates
     return new_trees
 
 

@@ -32,7 +32,7 @@ RULE = "INPUT -s 198.51.100.9/32 -j DROP"
 
 
 def begin(folder: str, backend: str) -> None:
-    program = iptables.read(write(prefixes(40)).replace(":INPUT", ":f2b-mail - [0:0]\n:INPUT"))
+    program = iptables.read(write(prefixes(20)).replace(":INPUT", ":f2b-mail - [0:0]\n:INPUT"))
     state = start_unproved(program, Settings(Backend(backend), foreign=("f2b-*",))).after
     run([f"iptables-{backend}-restore"], write(state.loaded))
     Store.create(Path(folder), state).close()
@@ -116,4 +116,4 @@ def test_a_flush_that_comes_meanwhile_is_not_taken(tmp_path: Path) -> None:
     with Namespace() as namespace:
         status, output, rules = namespace.call(repaired, str(tmp_path), ["--take"], ["-F"])
     assert status == 2 and "was it flushed" in output
-    assert rules.count("-A INPUT") == 40
+    assert rules.count("-A INPUT") == 20

@@ -20,7 +20,7 @@ _TOOL = {Family.IPV4: "iptables", Family.IPV6: "ip6tables"}
 
 def long_list(family: Family) -> str:
     """A rule list that is compiled; two tables; all policies and some rules have counted."""
-    rules = hitables.write(prefixes(40)).splitlines()
+    rules = hitables.write(prefixes(20)).splitlines()
     if family is Family.IPV6:
         rules = [
             line.replace("-s 10.", "-s 2001:db8:10:").replace(".0/24", "::/64").replace(".", ":")

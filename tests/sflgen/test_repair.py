@@ -47,7 +47,7 @@ class Host:
 
     def __init__(self, namespace: Namespace, backend: str, folder: str, rules: str = "") -> None:
         self.namespace, self.backend, self.folder = namespace, backend, folder
-        load(rules or hitables.write(prefixes(40)), Family.IPV4, Backend(backend), namespace)
+        load(rules or hitables.write(prefixes(20)), Family.IPV4, Backend(backend), namespace)
         words = ["--leave", "f2b-*", "--backend", backend]
         assert self.sflgen("init", "--live", *words) == 0, self.output
 

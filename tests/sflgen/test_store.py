@@ -50,7 +50,7 @@ def ban(state: State, number: int) -> str:
 def folder(tmp_path: Path) -> Path:
     """A state directory with three commits in its journal."""
     with Store.create(
-        tmp_path / "st", start_unproved(prefixes(40), Settings(foreign=("DOCKER *", "f2b-*"))).after
+        tmp_path / "st", start_unproved(prefixes(20), Settings(foreign=("DOCKER *", "f2b-*"))).after
     ) as store:
         for number in range(3):
             store.commit(

@@ -27,7 +27,7 @@ from sflgen.refused import Refused
 def folder(tmp_path: Path) -> str:
     """A state with a ban in its journal."""
     rules, folder = tmp_path / "plain.rules", str(tmp_path / "st")
-    rules.write_text(hitables.write(prefixes(40)))
+    rules.write_text(hitables.write(prefixes(20)))
     assert sflgen("init", str(rules), "--state", folder).exit_code == 0
     for host in (7, 8):
         assert (
@@ -171,7 +171,7 @@ rm "$1/filler"
 @pytest.mark.parametrize("backend", ["legacy", "nft"])
 def test_a_disk_that_is_full_after_the_load_is_no_error_of_init(backend: str, tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
-    (tmp_path / "plain.rules").write_text(hitables.write(prefixes(40)))
+    (tmp_path / "plain.rules").write_text(hitables.write(prefixes(20)))
     done = subprocess.run(
         ["unshare", "-nm", "sh", "-c", FULL_AFTER_LOAD, "sh", tmp_path / "disk", SFLGEN,
          tmp_path / "plain.rules", backend],
@@ -238,7 +238,7 @@ def test_messages_that_cannot_be_written_do_not_make_an_update_fail(
 
 @pytest.mark.parametrize("shell", UNHEARD)
 def test_a_state_whose_first_patch_cannot_be_printed_is_not_begun(tmp_path: Path, shell: str) -> None:
-    (tmp_path / "plain.rules").write_text(hitables.write(prefixes(40)))
+    (tmp_path / "plain.rules").write_text(hitables.write(prefixes(20)))
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / "notes").write_text("mine")
     for name in ("st", "kept"):
@@ -301,7 +301,7 @@ def test_a_refused_line_of_a_patch_is_shown() -> None:
 @pytest.mark.parametrize("backend", ["legacy", "nft"])
 def test_a_rule_that_the_kernel_refuses_changes_nothing(backend: str, tmp_path: Path) -> None:
     rules = tmp_path / "plain.rules"
-    rules.write_text(hitables.write(prefixes(40)))
+    rules.write_text(hitables.write(prefixes(20)))
     forked()  # one server for all namespaces
     with Namespace() as namespace:
         namespace.call(kernel_refuses, str(tmp_path / "st"), str(rules), backend)
@@ -379,7 +379,7 @@ def is_interrupted(folder: str, rules: str, backend: str) -> None:
 @pytest.mark.parametrize("backend", ["legacy", "nft"])
 def test_an_interrupt_during_a_load_is_answered_after_it(backend: str, tmp_path: Path) -> None:
     rules = tmp_path / "plain.rules"
-    rules.write_text(hitables.write(prefixes(40)))
+    rules.write_text(hitables.write(prefixes(20)))
     forked()  # one server for all namespaces
     with Namespace() as namespace:
         namespace.call(is_interrupted, str(tmp_path / "st"), str(rules), backend)

@@ -127,7 +127,7 @@ class Firewall:
         return path.read_text() if path.exists() else ""
 
 
-def office(count: int = 30, port: int = 1000, policy: str = "DROP", more: str = "") -> str:
+def office(count: int = 10, port: int = 1000, policy: str = "DROP", more: str = "") -> str:
     """Rules of *count* networks for ports of UDP, from *port* on, behind the lines *more*."""
     rules = "".join(
         f"-A INPUT -s 10.{n}.0.0/16 -p udp -m udp --dport {port + n} -j ACCEPT\n" for n in range(count)

@@ -56,7 +56,7 @@ def sflgen(*arguments: str, text: str = "") -> Result:
 @pytest.fixture
 def folder(tmp_path: Path) -> str:
     rules = tmp_path / "plain.rules"
-    rules.write_text(hitables.write(prefixes(40)))
+    rules.write_text(hitables.write(prefixes(20)))
     done = sflgen("init", str(rules), "--state", str(tmp_path / "st"))
     assert done.exit_code == 0, done.stderr
     assert done.stdout.startswith("*filter\n-N sf1\n")
