@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from ..emit.text import rule_text
+from ..ir.fields import Family
 from ..ir.idle_limits import IdleLimit
 from ..ir.program import Program, Table
 from ..ir.unmatched import Unmatched
 from ..nouns import MAX_LINES, lines_named
 from ..rule_lines import lines_of
 from ..verify.lint import EMPTY, NEVER, NOTHING, UNREACHED, Flaw, Kept, Lint
+from ..verify.needed_packets import Stopped
 from .finding import Case, Finding, Level, Report, SourceLine
 
 LEVELS: dict[str, Level] = {NEVER: "warning", NOTHING: "note", EMPTY: "note", UNREACHED: "note"}
@@ -54,7 +56,16 @@ def _notes(lint: Lint) -> list[str]:
         *(_kept(kept) for kept in lint.kept),
         *(_unmatched(rule) for rule in lint.unmatched),
         *(_idle_limit(rule) for rule in lint.idle_limits),
+        *(_stopped(each) for each in lint.stopped),
     ]
+
+
+def _stopped(stopped: Stopped) -> str:
+    needed = stopped.needed
+    icmp = "ICMP" if needed.family is Family.IPV4 else "ICMPv6"
+    code = "" if needed.code is None else f", code {needed.code}"
+    kind = f"{needed.name} ({icmp} type {needed.type}{code})"
+    return f"chain {stopped.chain} (table filter) lets no {kind} pass: {needed.without}"
 
 
 def _idle_limit(rule: IdleLimit) -> str:

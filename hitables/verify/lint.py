@@ -32,6 +32,7 @@ from .deadline import Deadline
 from .exact import Tell
 from .lint_reasons import Reasons
 from .match_box import NOWHERE, MatchBox, entry_tests, written_by
+from .needed_packets import Stopped, stopped
 from .question import Question, with_open_policies
 from .reachability import Reachability
 
@@ -83,6 +84,7 @@ class Lint:
     examined     how many rules were: not those of foreign chains, nor of chains that no packet reaches
     unmatched    rules that are no flaws, as the proofs know packets that they match, but the kernel has none
     idle_limits  rules that are no flaws, as they ask a memory, whose limit changes no verdict
+    stopped      packets of ICMP of which a chain lets none pass, and without which hosts work badly
     """
 
     flaws: list[Flaw] = field(default_factory=list)
@@ -91,6 +93,7 @@ class Lint:
     kept: list[Kept] = field(default_factory=list)
     unmatched: list[Unmatched] = field(default_factory=list)
     idle_limits: list[IdleLimit] = field(default_factory=list)
+    stopped: list[Stopped] = field(default_factory=list)
 
 
 class OneRemains:
@@ -176,6 +179,8 @@ def lint(program: Program, question: Question, *, tell: Tell, one_remains: OneRe
         )
         out.flaws += sorted(flaws, key=lambda flaw: (flaw.line, flaw.kind))
     out.kept = sorted(one_remains.kept, key=lambda each: each.line)
+    if not out.undecided:
+        out.stopped += stopped(program, replace(question, timeout=deadline.left()[0] or None), tell)
     return out
 
 

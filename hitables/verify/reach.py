@@ -101,11 +101,17 @@ class Reached:
 
 
 def reach(
-    program: Program, box: Mapping[Field, Values], question: Question, tell: Tell, stopped: bool = False
+    program: Program,
+    box: Mapping[Field, Values],
+    question: Question,
+    tell: Tell,
+    stopped: bool = False,
+    most: Mapping[bool, int] | None = None,
 ) -> Reached:
     """Which packets of *box* that enter the chains of *question* pass, and by which rules.
 
     *stopped*: list those that do not pass, too.
+    *most*: how many regions at most; None: `MOST`.
     *question* names tables and chains; UnknownName for one that *program* does not have.
     """
     check_names(program, question.tables, question.chains)
@@ -115,7 +121,9 @@ def reach(
     for passes in (True, False) if stopped else (True,):
         for comparison in _comparisons(program, box, question, passes):
             tell(f"{comparison.table} {comparison.chain}, {comparison.backend.value}")
-            for each in _with_sure_answers(_of_chain(comparison, out, passes), sure, masks):
+            for each in _with_sure_answers(
+                _of_chain(comparison, out, passes, (most or MOST)[passes]), sure, masks
+            ):
                 key = (_place(each), tuple(each.box.items()), each.no_mac, each.facts, each.asked)
                 same = merged.get(key)
                 backends = tuple(dict.fromkeys((*(same.backends if same else ()), *each.backends)))
@@ -333,12 +341,12 @@ class _Places:
 # ---- the regions ----
 
 
-def _of_chain(comparison: Comparison, out: Reached, passes: bool) -> Iterator[ReachedBox]:
+def _of_chain(comparison: Comparison, out: Reached, passes: bool, most: int) -> Iterator[ReachedBox]:
     """The outcomes of one chain."""
     found = Changes(out.family)
     entered = comparison.tables.tables[0][comparison.chain]
     places = _Places(comparison.tables.tables[1])
-    for regions in explained(comparison, found, (WHOLE,), MOST[passes]):
+    for regions in explained(comparison, found, (WHOLE,), most):
         # The prover omits rules that decide as the end of the chain does; in the copy there are none.
         ref = regions[0].rules[1]
         assert regions[0].extra == (None, None), "both programs have the same effects"
