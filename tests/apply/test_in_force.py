@@ -378,8 +378,8 @@ def test_what_was_taken_back_on_a_full_disk_is_not_confirmed_later(firewall: Fir
 @pytest.mark.parametrize("name", [".", "state.json", "0002", "0003"])
 def test_a_state_that_is_removed_does_not_stop_the_guard(firewall: Firewall, name: str) -> None:
     """Nor are parts of it; what the guard needs is there again afterwards."""
-    firewall.hitables("apply", other_file(firewall), "--confirm", 2)
-    time.sleep(1)  # until the guard has looked
+    firewall.hitables("apply", other_file(firewall), "--confirm", 6)
+    time.sleep(1.5)  # until the guard has looked
     removed = firewall.state / name
     removed.rename(firewall.folder / "away")
     firewall.until(lambda: "taken back, because" in firewall.log())
@@ -391,8 +391,8 @@ def test_a_state_that_is_removed_does_not_stop_the_guard(firewall: Firewall, nam
 
 @pytest.mark.parametrize("name", ["state.json", "0002/loaded4", "0002/record.json"])
 def test_a_state_that_is_damaged_does_not_stop_the_guard(firewall: Firewall, name: str) -> None:
-    firewall.hitables("apply", other_file(firewall), "--confirm", 2)
-    time.sleep(1)  # until the guard has looked
+    firewall.hitables("apply", other_file(firewall), "--confirm", 6)
+    time.sleep(1.5)  # until the guard has looked
     (firewall.state / name).write_text("")
     firewall.until(lambda: "taken back, because" in firewall.log())
     assert "files of the state were missing or damaged, and are written again" in firewall.log()

@@ -84,7 +84,7 @@ def test_a_lost_session_takes_the_rules_back(firewall: Firewall, how: str) -> No
 
 
 def test_with_nothing_loaded_before_nothing_is_loaded_afterwards(firewall: Firewall) -> None:
-    firewall.hitables("apply", firewall.file(NEW), "--confirm", 1)
+    firewall.hitables("apply", firewall.file(NEW), "--confirm", 3)
     assert ":INPUT DROP" in firewall.save()
     firewall.until(lambda: "taken back, because" in firewall.log())
     assert plain(firewall.save()) == ""
@@ -110,7 +110,7 @@ def test_a_rollback_says_that_the_chains_of_a_program_that_was_ended_are_empty(f
     """As after `ufw disable`: the policy is DROP again, and no rule of ufw lets anything in."""
     old = "*filter\n:INPUT DROP [0:0]\n:ufw-before-input - [0:0]\n-A INPUT -j ufw-before-input\n"
     firewall.load(f"{old}-A ufw-before-input -p tcp -m tcp --dport 22 -j ACCEPT\nCOMMIT\n")
-    firewall.hitables("apply", firewall.file(NEW), "--leave", "ufw", "--confirm", 2)
+    firewall.hitables("apply", firewall.file(NEW), "--leave", "ufw", "--confirm", 4)
     firewall.iptables("-F", "ufw-before-input")
     firewall.iptables("-P", "INPUT", "ACCEPT")
     firewall.until(lambda: "chains of others that it enters are empty: ufw-before-input" in firewall.log())
@@ -125,7 +125,7 @@ def test_what_others_added_to_rules_that_are_taken_back_is_named_and_kept(
 ) -> None:
     firewall.load(OLD)
     before = plain(firewall.save())
-    seconds = {"guard": 2, "rollback": 600}.get(way, 0)
+    seconds = {"guard": 4, "rollback": 600}.get(way, 0)
     firewall.hitables("apply", firewall.file(NEW), "--confirm", seconds)
     add_a_jail(firewall)
     replaced = plain(firewall.save())
@@ -208,7 +208,7 @@ def test_an_ipset_that_exists_or_of_which_nothing_is_known_is_not_restored(firew
 def test_signals_to_the_guard_change_nothing(firewall: Firewall) -> None:
     firewall.load(OLD)
     before = plain(firewall.save())
-    firewall.hitables("apply", firewall.file(NEW), "--confirm", 2)
+    firewall.hitables("apply", firewall.file(NEW), "--confirm", 4)
     for each in guard.IGNORED:
         os.kill(guard_of(firewall), each)
     firewall.until(lambda: "taken back, because" in firewall.log())
@@ -220,7 +220,7 @@ def test_signals_to_the_guard_change_nothing(firewall: Firewall) -> None:
 def test_a_guard_survives_that_memory_or_files_are_short_for_a_moment(firewall: Firewall, limit: int) -> None:
     firewall.load(OLD)
     before = plain(firewall.save())
-    firewall.hitables("apply", firewall.file(NEW), "--confirm", 2)
+    firewall.hitables("apply", firewall.file(NEW), "--confirm", 4)
     pid = guard_of(firewall)
     usual = resource.prlimit(pid, limit, (1, resource.prlimit(pid, limit)[1]))
     time.sleep(0.6)  # in which the guard looks twice
@@ -234,7 +234,7 @@ def test_a_guard_acts_where_a_shell_allows_a_dozen_open_files(firewall: Firewall
     before = plain(firewall.save())
     usual = firewall.namespace.call(resource.getrlimit, resource.RLIMIT_NOFILE)
     firewall.namespace.call(resource.setrlimit, resource.RLIMIT_NOFILE, (13, usual[1]))
-    firewall.hitables("apply", firewall.file(NEW), "--confirm", 1)
+    firewall.hitables("apply", firewall.file(NEW), "--confirm", 3)
     assert resource.prlimit(guard_of(firewall), resource.RLIMIT_NOFILE)[0] == min(4096, usual[1])
     firewall.namespace.call(resource.setrlimit, resource.RLIMIT_NOFILE, usual)
     firewall.until(lambda: "taken back, because" in firewall.log())
@@ -411,7 +411,7 @@ def test_a_state_directory_that_became_read_only_does_not_keep_the_old_rules_awa
 
 def test_a_guard_takes_back_its_own_rule_set_only(firewall: Firewall) -> None:
     """Another state directory in the place of one that was moved away counts from 1, too."""
-    firewall.hitables("apply", firewall.file(NEW), "--confirm", 2)
+    firewall.hitables("apply", firewall.file(NEW), "--confirm", 4)
     first = guard_of(firewall)
     state = firewall.state / "state.json"
     state.write_text(state.read_text().replace(f'"guard": {first}', '"guard": 1'))
@@ -429,7 +429,7 @@ def test_a_guard_that_cannot_take_the_rules_back_tells_everyone_and_tries_again(
         (programs / name).write_text(f'#!/bin/sh\necho "{name}: $*" >> {told}\n')
         (programs / name).chmod(0o755)
     path = {"PATH": f"{programs}:{os.environ['PATH']}"}
-    firewall.hitables("apply", firewall.file(NEW), "--confirm", 1, environment=path)
+    firewall.hitables("apply", firewall.file(NEW), "--confirm", 3, environment=path)
     away = firewall.folder / "away"
     firewall.state.rename(away)
     firewall.state.touch()  # a file in place of the folder: nothing can be written there
