@@ -127,8 +127,8 @@ class _Line:
             family = self.reader.program.family
             if first.startswith("ip6tables") != (family is Family.IPV6):
                 raise self.error(f"a command of {first}, but the rules are of IPv{int(family)}", 0)
-        while self.at < len(self.words) and self.words[self.at][0] in ("-t", "--table", "-w", "--wait"):
-            if self.next("a command") not in ("-t", "--table"):
+        while self.at < len(self.words) and self.words[self.at][0] in (*_TABLE, *_WAIT):
+            if self.next("a command") in _WAIT:
                 self.skip_seconds()
             else:
                 self.table = self.next("the name of a table")
@@ -137,6 +137,12 @@ class _Line:
                         f"unknown table {self.table!r}", self.at - 1, f"there are {', '.join(BUILT_IN)}"
                     )
 
+    def skip_wait(self) -> None:
+        """Skip -w behind a command that takes no rule."""
+        while self.at < len(self.words) and self.words[self.at][0] in _WAIT:
+            self.at += 1
+            self.skip_seconds()
+
     def skip_seconds(self) -> None:
         """Skip the seconds of -w."""
         if self.at < len(self.words) and _NUMBER.fullmatch(self.words[self.at][0]):
@@ -144,13 +150,20 @@ class _Line:
 
     def check_end(self) -> None:
         """Refuse words behind a command that takes no rule, as iptables does: -t means another table."""
-        while self.at < len(self.words) and self.words[self.at][0] in ("-w", "--wait"):
-            self.at += 1
-            self.skip_seconds()
+        self.skip_wait()
         if self.at < len(self.words):
             word = self.words[self.at][0]
-            hint = "name the table in front of the command" if word in ("-t", "--table") else ""
-            raise self.error(f"{word} is not expected here", hint=hint)
+            raise self.error(f"{word} is not expected here", hint=self.front_hint(self.at))
+
+    def front_hint(self, at: int) -> str:
+        """A hint if the word *at* is an option that belongs in front of the command, else ""."""
+        word = self.words[at][0]
+        if word in _WAIT:
+            return f"write {word} in front of the command, or leave it out"
+        if word not in _TABLE:
+            return ""
+        name = self.words[at + 1][0] if at + 1 < len(self.words) else "TABLE"
+        return f"write {word} {name} in front of the command"
 
     def current_table(self) -> Table:
         return self.reader.program.find(self.table) or empty_table(self.table)
@@ -160,9 +173,9 @@ class _Line:
         if name not in table:
             chains = [chain.name for chain in table.chains]
             shown = ", ".join(chains[:12]) + (" …" if len(chains) > 12 else "")
-            raise self.error(
-                f"there is no chain {name} in table {self.table}", self.at - 1, f"there are {shown}"
-            )
+            behind = range(self.at, len(self.words))
+            hint = next(filter(None, map(self.front_hint, behind)), f"there are {shown}")
+            raise self.error(f"there is no chain {name} in table {self.table}", self.at - 1, hint)
         return table[name]
 
     # Operations on chains.
@@ -212,6 +225,7 @@ class _Line:
         number = self.read_position(op, chain)
         name, count = chain.name, len(chain.rules)
         if op is Op.DELETE and number is not None:
+            self.skip_wait()
             if self.at < len(self.words):
                 raise self.error("-D takes a position or a rule, not both")
             return [Edit(Op.DELETE, self.table, name, number - 1)]
@@ -289,6 +303,7 @@ class _Line:
             return iptables.read(f"*{self.table}\n{lead}{text}COMMIT\n", family=family, name=source)
         except ParseError as error:
             column = max(1, error.column + shift)
+            at = next((at for at, (_, start) in enumerate(self.words) if start + 1 == column), None)
             raise ParseError(
                 error.reason,
                 source=source,
@@ -296,10 +311,11 @@ class _Line:
                 column=column,
                 text=self.command,
                 length=error.length,
-                hint=error.hint,
+                hint=(at is not None and self.front_hint(at)) or error.hint,
             ) from None
 
 
+_TABLE, _WAIT = ("-t", "--table"), ("-w", "--wait")
 _NUMBER = re.compile(r"[0-9]+")
 _MOST_DIGITS = 10
 _JUMPS = frozenset({"-j", "--jump", "-g", "--goto"})

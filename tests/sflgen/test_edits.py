@@ -173,10 +173,40 @@ def test_sync_keeps_what_is_not_of_the_file() -> None:
 
 
 @pytest.mark.parametrize(
+    ("command", "hint"),
+    [
+        ("-A POSTROUTING -t nat -j RETURN", "write -t nat in front of the command"),
+        ("-A INPUT -s 10.1.1.1 -j DROP -t filter", "write -t filter in front of the command"),
+        ("-F POSTROUTING --table", "write --table TABLE in front of the command"),
+        ("-A INPUT -w -s 10.1.1.1 -j DROP", "write -w in front of the command, or leave it out"),
+        ("-A POSTROUTING -j RETURN", "there are FORWARD, OUTPUT, INPUT, bans"),
+    ],
+)
+def test_an_option_that_belongs_in_front_of_the_command_is_named(command: str, hint: str) -> None:
+    with pytest.raises(ParseError) as caught:
+        read_commands(command, hitables.read(RULES))
+    assert caught.value.hint == hint
+
+
+def test_words_of_a_comment_are_no_options_of_the_command() -> None:
+    (edit,) = read_commands("-A INPUT -m comment --comment -t -j DROP", hitables.read(RULES))
+    assert edit.rule is not None and edit.table == "filter"
+    assert not read_commands("-D INPUT 1 -w", hitables.read(RULES))[0].rule
+
+
+@pytest.mark.parametrize("match", ["multiport --dports", "multiport --sports"])
+def test_a_range_of_all_ports_is_a_test_where_the_kernel_has_it(match: str) -> None:
+    program = hitables.read(f"*filter\n-A INPUT -p tcp -m {match} 0:65535 -j DROP\nCOMMIT\n")
+    with pytest.raises(ParseError, match="no such rule"):
+        read_commands("-D INPUT -p tcp -j DROP", program)
+
+
+@pytest.mark.parametrize(
     ("listed", "deleted"),
     [
         ("-p tcp -m tcp --sport 1024 --dport 22", "-p tcp --dport 22 --sport 1024"),
         ("-p tcp -m tcp --dport 80 --tcp-flags FIN,SYN,RST,ACK SYN", "-p tcp --syn --dport 80"),
+        ("-p udp -m udp", "-p udp --dport 0:65535"), ("-p tcp --sport 0: --dport 22", "-p tcp --dport 22"),
         ("-s 10.1.1.1/32", "-s 10.1.1.1 -d 0/0"), ("-p udp", "-s 0.0.0.0/0 -i + -p udp"), ("", "-d 0/0"),
     ],
 )  # fmt: skip
