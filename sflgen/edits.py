@@ -20,7 +20,7 @@ from hitables.emit.chain_writer import goto, jump
 from hitables.emit.text import rule_text
 from hitables.errors import ParseError
 from hitables.ir.fields import Field
-from hitables.ir.intervals import Values
+from hitables.ir.meaning import is_any
 from hitables.ir.program import BUILT_IN, Chain, Program, Table
 from hitables.ir.rule import Kind, Match, Role, Rule, Test
 from hitables.parse import iptables
@@ -72,18 +72,13 @@ def match_key(match: Match) -> Hashable:
     if match.role is not Role.SPACE or not match.tests:
         return match.key
     tests = match.tests
-    if match.name in _OF_PORTS:
-        tests = tuple([test for test in tests if not _is_every_port(test)])
+    if match.name in _NOT_PRINTED_IF_ANY:
+        tests = tuple([test for test in tests if not is_any(*test)])
         if not tests:
             return match.name
     if len(tests) > 1:
         tests = tuple(sorted(tests, key=_by_field))
     return match.name, tests, match.either, match.native, match.needs, match.option
-
-
-def _is_every_port(test: Test) -> bool:
-    """Whether the kernel holds no test for it: --dport 0:65535 of -m udp, but not of -m multiport."""
-    return test.field in _PORTS and test.values == _EVERY_PORT
 
 
 def _by_field(test: Test) -> Field:
@@ -100,8 +95,7 @@ def _is_unconditional(match: Match) -> bool:
 
 
 _OMITTED = (("-s",), ("-d",), ("-i",), ("-o",))
-_OF_PORTS = ("tcp", "udp")
-_PORTS, _EVERY_PORT = (Field.SPORT, Field.DPORT), Values.interval(0, 65535)
+_NOT_PRINTED_IF_ANY = ("tcp", "udp")  # sctp, dccp and multiport print --dport 0:65535
 
 
 def jumps_to(rule: Rule) -> str:

@@ -18,8 +18,6 @@ from .program import Table
 from .rule import FIRST_LOADED, Match, Role, Rule, Target, Test
 
 _NAMES = {field: field.name for field in Field}  # the attribute takes longer than all the rest
-# The kernel stores no test of these, so it does not print --dport 0:65535 or --tcp-flags NONE NONE; the match
-# still asks for a header.
 _ANY = {
     Field.SPORT: Values(((0, 65535),)),
     Field.DPORT: Values(((0, 65535),)),
@@ -34,6 +32,14 @@ def meaning(rule: Rule) -> str:
     return " | ".join([*tests, rule.target.key if rule.target else "counts"])
 
 
+def is_any(field: Field, values: Values) -> bool:
+    """Whether the test allows every value: --dport 0:65535, --tcp-flags NONE NONE.
+
+    For tcp and udp the kernel stores no such test, so it is not printed; the match still asks for a header.
+    """
+    return field in _ANY and values == _ANY[field]
+
+
 def _is_stored(match: Match) -> bool:
     """Whether the kernel stores the match: not -s 0.0.0.0/0, but an address under a mask with gaps."""
     return bool(match.name or match.tests) or match.role is not Role.SPACE
@@ -45,11 +51,7 @@ def _test(match: Match) -> str:
         return match.key.partition(FIRST_LOADED)[0].rstrip()
     # In the order of the fields, as the kernel prints them: `--syn --dport 22` is `--dport 22 --syn`.
     in_order = match.tests if len(match.tests) == 1 else sorted(match.tests, key=_by_field)
-    tests = [
-        f"{_NAMES[field]} {values.pairs!s}"
-        for field, values in in_order
-        if field not in _ANY or values != _ANY[field]
-    ]
+    tests = [f"{_NAMES[field]} {values.pairs!s}" for field, values in in_order if not is_any(field, values)]
     return f"{match.name} {' '.join(tests)} {match.either!s} {match.native!s}" if tests else match.name
 
 

@@ -5,8 +5,8 @@
 -A INPUT -p tcp -m tcp --dport 22 -j ACCEPT
 
 of IPv6 lets no neighbour solicitation in, which has no connection: the hosts of its network do not find it.
-Many rule sets stop these packets of some interface or sender on purpose; so it is said only if none passes
-but those of lo.  A chain that lets nothing else pass is closed on purpose, and is not asked.
+Many rule sets stop these packets of some interface or sender on purpose, so a chain is named only if it lets
+none of them pass but those of lo.  A chain that lets nothing else pass either is closed on purpose.
 
 Invariant: exact, as `reach` is: if some packet of the kind passes, or may, nothing is said.
 """
@@ -25,8 +25,8 @@ from .exact import Tell
 from .question import Question
 from .reach import reach
 
-_AT = {"INPUT": Field.IIF, "FORWARD": Field.IIF, "OUTPUT": Field.OIF}
-_FIRST = {True: 1, False: 1}  # regions: the first one tells
+# By chain: the interface that tells packets of lo from others.
+_INTERFACE = {"INPUT": Field.IIF, "FORWARD": Field.IIF, "OUTPUT": Field.OIF}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,27 +55,17 @@ class Needed:
         }
 
 
+_IS_NOT_FOUND = "other hosts and routers of its networks do not find this host"
+_FINDS_NONE = "this host does not find the others of its networks, nor its router"
 _SMALLER = "connections over a path with a smaller MTU hang when they send much"
 NEEDED = (
-    Needed(
-        Family.IPV6, ("INPUT",), "neighbour solicitation", 135, None,
-        "other hosts and routers of its networks do not find this host",
-    ),
-    Needed(
-        Family.IPV6, ("INPUT",), "neighbour advertisement", 136, None,
-        "this host does not find the others of its networks, nor its router",
-    ),
-    Needed(
-        Family.IPV6, ("OUTPUT",), "neighbour solicitation", 135, None,
-        "this host does not find the others of its networks, nor its router",
-    ),
-    Needed(
-        Family.IPV6, ("OUTPUT",), "neighbour advertisement", 136, None,
-        "other hosts and routers of its networks do not find this host",
-    ),
+    Needed(Family.IPV6, ("INPUT",), "neighbour solicitation", 135, None, _IS_NOT_FOUND),
+    Needed(Family.IPV6, ("INPUT",), "neighbour advertisement", 136, None, _FINDS_NONE),
+    Needed(Family.IPV6, ("OUTPUT",), "neighbour solicitation", 135, None, _FINDS_NONE),
+    Needed(Family.IPV6, ("OUTPUT",), "neighbour advertisement", 136, None, _IS_NOT_FOUND),
     Needed(Family.IPV6, ("INPUT", "FORWARD"), "packet-too-big", 2, None, _SMALLER),
     Needed(Family.IPV4, ("INPUT", "FORWARD"), "fragmentation-needed", 3, 4, _SMALLER),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +81,7 @@ def stopped(program: Program, question: Question, tell: Tell) -> Iterator[Stoppe
     table = next((table for table in program if table.name == "filter"), None)
     if table is None or (question.tables and table.name not in question.tables):
         return
-    for chain, field in _AT.items():
+    for chain, field in _INTERFACE.items():
         if chain not in table or (question.chains and chain not in question.chains):
             continue
         asked = replace(question, tables=frozenset({table.name}), chains=frozenset({chain}))
@@ -107,5 +97,5 @@ def stopped(program: Program, question: Question, tell: Tell) -> Iterator[Stoppe
 
 def _passes(program: Program, box: Mapping[Field, Values], question: Question, tell: Tell) -> bool:
     """Whether some packet of *box* passes, or may; also if that is not decided."""
-    reached = reach(program, box, question, tell, most=_FIRST)
+    reached = reach(program, box, question, tell, most=1)
     return bool(reached.outcomes) or not reached.complete

@@ -106,12 +106,12 @@ def reach(
     question: Question,
     tell: Tell,
     stopped: bool = False,
-    most: Mapping[bool, int] | None = None,
+    most: int | None = None,
 ) -> Reached:
     """Which packets of *box* that enter the chains of *question* pass, and by which rules.
 
     *stopped*: list those that do not pass, too.
-    *most*: how many regions at most; None: `MOST`.
+    *most*: how many regions of each class of packets at most; None: `MOST`.
     *question* names tables and chains; UnknownName for one that *program* does not have.
     """
     check_names(program, question.tables, question.chains)
@@ -122,7 +122,7 @@ def reach(
         for comparison in _comparisons(program, box, question, passes):
             tell(f"{comparison.table} {comparison.chain}, {comparison.backend.value}")
             for each in _with_sure_answers(
-                _of_chain(comparison, out, passes, (most or MOST)[passes]), sure, masks
+                _of_chain(comparison, out, passes, most or MOST[passes]), sure, masks
             ):
                 key = (_place(each), tuple(each.box.items()), each.no_mac, each.facts, each.asked)
                 same = merged.get(key)

@@ -206,7 +206,8 @@ def test_a_range_of_all_ports_is_a_test_where_the_kernel_has_it(match: str) -> N
     [
         ("-p tcp -m tcp --sport 1024 --dport 22", "-p tcp --dport 22 --sport 1024"),
         ("-p tcp -m tcp --dport 80 --tcp-flags FIN,SYN,RST,ACK SYN", "-p tcp --syn --dport 80"),
-        ("-p udp -m udp", "-p udp --dport 0:65535"), ("-p tcp --sport 0: --dport 22", "-p tcp --dport 22"),
+        ("-p udp -m udp", "-p udp --dport 0:65535"), ("-p tcp -m tcp", "-p tcp --tcp-flags NONE NONE"),
+        ("-p tcp --sport 0: --dport 22", "-p tcp --dport 22"),
         ("-s 10.1.1.1/32", "-s 10.1.1.1 -d 0/0"), ("-p udp", "-s 0.0.0.0/0 -i + -p udp"), ("", "-d 0/0"),
     ],
 )  # fmt: skip

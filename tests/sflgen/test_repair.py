@@ -120,6 +120,24 @@ def test_a_change_is_taken_back(host: Host, change: str) -> None:
     assert host.save() == others != before
 
 
+@pytest.mark.parametrize("way", ["--take", "--undo"])
+@pytest.mark.parametrize("tests", ["-p udp --dport 0:65535", "-p tcp --tcp-flags NONE NONE"])
+def test_a_rule_of_which_the_kernel_prints_no_test_keeps_its_counter(
+    host: Host, tests: str, way: str
+) -> None:
+    """It began with the counter of its command, so a rule that is loaded anew is told from one that stays."""
+    assert host.sflgen("insert", "--live", "OUTPUT", *tests.split(), "-c", "5", "500", "-j", "ACCEPT") == 0
+    host.iptables("-Z", "OUTPUT")
+    host.iptables("-I", "FORWARD", "-s", "192.0.2.7", "-j", "DROP")
+    assert host.sflgen("repair", way) == 0, host.output
+    saved = save(Family.IPV4, Backend(host.backend), host.namespace, counters=True)
+    (line,) = (line for line in saved.splitlines() if "-A OUTPUT" in line)
+    assert line.startswith("[0:0] ") and "65535" not in line
+    protocol = tests.split()[1]
+    assert host.sflgen("delete", "--live", "OUTPUT", "-p", protocol, "-m", protocol, "-j", "ACCEPT") == 0
+    assert "-A OUTPUT" not in host.save()
+
+
 def test_the_copies_of_a_rule_that_was_deleted_are_deleted_too(host: Host) -> None:
     """iptables deletes one copy of a rule that a tree may have many of."""
     rules = host.agrees().table("filter")["INPUT"].rules
