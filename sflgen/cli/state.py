@@ -12,7 +12,7 @@ from hitables.cli.inputs import program_of, warn_of_leave
 from hitables.cli.options import backend_option, family_option, timeout_option
 from hitables.cli.terminal import Differ
 from hitables.cli.values import Number
-from hitables.errors import HitablesError
+from hitables.errors import HitablesError, Unsupported
 
 from .options import check_complete, live_option, state_section, warn
 
@@ -173,15 +173,41 @@ def init(
 
 def _check_begin(kernel: Kernel, state: State, rules: str | None) -> None:
     """Drift unless the kernel holds the rules that a state begins with; there is none yet to repair."""
+    from ..kernel import Drift
+
     if rules is None:
         kernel.check(state, "the rules of the kernel were changed meanwhile", "run the command again")
-    else:
+        return
+    try:
         kernel.check(
             state,
             f"the kernel does not hold the rules of {'standard input' if rules == '-' else rules}",
             f"load them with {kernel.tool}-restore first, or leave FILE out: sflgen init --live begins with "
             "the rules of the kernel",
         )
+    except Drift:
+        _refuse_compiled_kernel(kernel, kernel.contents())
+        raise
+
+
+def _refuse_compiled_kernel(kernel: Kernel, master: Program) -> None:
+    """Unsupported, with the way to the source, if the rules of the kernel are compiled."""
+    from hitables import Family
+    from hitables.analyse.compiled_text import why_compiled
+
+    why = why_compiled(master)
+    if not why:
+        return
+    family = "" if kernel.family is Family.IPV4 else " --family 6"
+    raise Unsupported(
+        f"the kernel holds compiled rules ({why}), and a state begins with their source.  If hitables apply "
+        "loaded them, load the source with its counters, and have hitables give up its tables:\n"
+        f"  hitables counters{family} -o now.rules\n"
+        f"  {kernel.tool}-restore -c now.rules\n"
+        f"  hitables release{family} TABLE...   (all: hitables persist --remove, and remove its state)\n"
+        f"  sflgen init --live{family} ...\n"
+        'Else load what "hitables counters --map" or "sflgen print" prints'
+    )
 
 
 def _read_kernel(kernel: Kernel, is_family_guessed: bool) -> Program:
@@ -191,6 +217,7 @@ def _read_kernel(kernel: Kernel, is_family_guessed: bool) -> Program:
     if not master.tables:
         hint = "; --family 6?" if is_family_guessed else ""
         raise HitablesError(f"the kernel holds no IPv{int(kernel.family)} rules{hint}")
+    _refuse_compiled_kernel(kernel, master)
     for table, chain in kernel.skipped:
         click.echo(
             f"sflgen: table {table}, chain {chain}: matches --leave, and iptables does not print its rules; "

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support import small_namespace
+from support import command_clients, small_namespace
 from support.commands import make_updates
 from support.planned_updates import favoured, keys, prefixes
 from support.rule_texts import make_text
@@ -175,6 +175,55 @@ def test_counters_stay_when_the_kernel_refuses_the_second_table_of_a_patch(
     with Namespace() as namespace:
         before, *after = namespace.call(counts_around_a_refusal, str(tmp_path / "st"), backend, text)
     assert after == [before, before] and any(line.startswith("[40:3900]") for line in before)
+
+
+def begun_after_apply(folder: str, backend: str, text: str) -> tuple[list[str], int, int]:
+    """What `init --live` says of rules that `hitables apply` loaded, and bytes counted before and after its way."""
+    from hitables.kernel.namespace import run
+
+    def counted() -> int:
+        saved = run([f"iptables-{backend}-save", "-c", "-t", "filter"])
+        assert ":INPUT DROP [7:700]" in saved
+        return sum(int(count) for count in re.findall(r"^\[\d+:(\d+)\] .* -j LOG$", saved, re.MULTILINE))
+
+    Path(f"{folder}/office.rules").write_text(text)
+    begin = [forked(), "init", "--live", "--backend", backend, "--state", f"{folder}/sflgen"]
+    hitables_command = f"{command_clients.folder()}/hitables"
+    run([f"iptables-{backend}-restore", "-c", f"{folder}/office.rules"])
+    before = counted()
+    run(
+        [hitables_command, "apply", f"{folder}/office.rules", "--backend", backend, "--state", f"{folder}/st"]
+    )
+    run([hitables_command, "confirm", "--state", f"{folder}/st"])
+    told = []
+    for given in ([], [f"{folder}/office.rules"]):
+        with pytest.raises(LiveError) as refused:
+            run([*begin[:2], *given, *begin[2:]])
+        told.append(str(refused.value))
+    counters, restore, release, again = re.findall("^  (.*)$", told[0], re.MULTILINE)
+    assert again == "sflgen init --live ..." and "hitables persist --remove" in release
+    state = f"--state {folder}/st"
+    run(["sh", "-c", f"cd {folder} && {counters.replace('hitables', hitables_command)} {state} && {restore}"])
+    run([hitables_command, "persist", "--remove", "--state", f"{folder}/st"])
+    run(begin)
+    return told, before, counted()
+
+
+@pytest.mark.needs_kernel
+@both
+def test_rules_of_apply_are_taken_over_with_their_counters(backend: str, tmp_path: Path) -> None:
+    """Both messages named the other command as the way out."""
+    rules = "".join(
+        f"[{at + 1}:{at * 100}] -A INPUT -s 10.{at}.0.0/24 -p tcp -m tcp --dport {at + 20} -j LOG\n"
+        f"-A INPUT -s 10.{at}.0.0/24 -p tcp -m tcp --dport {at + 20} -j ACCEPT\n"
+        for at in range(12)
+    )
+    text = f"*filter\n:INPUT DROP [7:700]\n:FORWARD DROP [0:0]\n:OUTPUT ACCEPT [0:0]\n{rules}COMMIT\n"
+    forked()
+    with Namespace() as namespace:
+        told, before, after = namespace.call(begun_after_apply, str(tmp_path), backend, text)
+    assert all("the kernel holds compiled rules (it has chains of trees: " in each for each in told)
+    assert before == after == sum(range(0, 1200, 100))
 
 
 def in_one_batch(folder: str, backend: str, program: str, commands: str) -> list[str]:
