@@ -122,9 +122,11 @@ class Watch:
             is_last = False
             while not is_last:
                 is_last = self._stop.is_set()
-                for place in self._places:
-                    if place not in self.times and _size(sockets[place[0]], *place) != before[place]:
-                        self.times[place] = time.monotonic()
+                # The table that is loaded last is asked first: if its change is seen, so are those before it.
+                unseen = [place for place in reversed(self._places) if place not in self.times]
+                changed = [place for place in unseen if _size(sockets[place[0]], *place) != before[place]]
+                now = time.monotonic()
+                self.times.update((place, now) for place in reversed(changed))
                 time.sleep(PAUSE)
         finally:
             for each in sockets.values():

@@ -73,7 +73,8 @@ def test_the_changes_of_two_tables_are_seen_in_their_order(backend: Backend) -> 
     with Namespace() as namespace:
         times = namespace.call(restored, backend, (Family.IPV4, Family.IPV6))
     assert list(times) == [(Family.IPV4, table) for table in TABLES]
-    assert times[Family.IPV4, "nat"] < times[Family.IPV4, "filter"]
+    # Equal if the machine stood still between both.
+    assert times[Family.IPV4, "nat"] <= times[Family.IPV4, "filter"]
 
 
 @pytest.mark.needs_kernel
