@@ -20,9 +20,7 @@ setup: .venv/ready ## build .venv/ with the package in it (editable)
 .venv/ready: tools/setup pyproject.toml meson.build hitables/core/meson.build
 	@tools/setup
 
-# An editable package saves no bytecode when it is imported; see tools/setup.
 test: setup ## run the tests
-	@python -m compileall -qq hitables sflgen benchmarks tests/support || true
 	@python -m pytest -q -n 4 --dist worksteal $(PYTEST_FLAGS)
 
 deep: setup ## the tests with ten times as many examples of each law, other ones in each run
