@@ -127,7 +127,7 @@ def test_a_rule_of_which_the_kernel_prints_no_test_keeps_its_counter(
 ) -> None:
     """It began with the counter of its command, so a rule that is loaded anew is told from one that stays."""
     assert host.sflgen("insert", "--live", "OUTPUT", *tests.split(), "-c", "5", "500", "-j", "ACCEPT") == 0
-    # What "-Z OUTPUT" does where it works: iptables-nft 1.8.10 fails on such a rule.
+    # As "-Z OUTPUT" does, which iptables-nft 1.8.10 refuses for such a rule.
     host.iptables("-F", "OUTPUT")
     host.iptables("-A", "OUTPUT", *tests.split(), "-j", "ACCEPT")
     host.iptables("-I", "FORWARD", "-s", "192.0.2.7", "-j", "DROP")
