@@ -344,7 +344,7 @@ def _known(folder: str, force: InForce, family: Family, present: Tables) -> Know
         else:
             texts_of.append(of_part.source)
         sources.append(source)
-        named |= as_named(present, of_part, part.leave)
+        named |= _with_later_jumps(as_named(present, of_part, part.leave), source, part.leave)
         notes += [
             f"not as rule set {part.number}: {each}" for each in differences(present, of_part, part.leave)
         ]
@@ -356,6 +356,27 @@ def _known(folder: str, force: InForce, family: Family, present: Tables) -> Know
         tuple([*notes[:_SHOWN], *more]),
         files,
     )
+
+
+def _with_later_jumps(loaded: Tables, source: Program, leave: Sequence[str]) -> Tables:
+    """*loaded* with the jumps of *source* to chains of others that did not exist when it was loaded.
+
+    Their programs may have made them since.  They stand last: the place of such a jump is not compared.
+    """
+    keys, spelled = of_source(source), texts.of_program(source)
+    tables: Tables = {}
+    for table, chains in loaded.items():
+        tables[table] = dict(chains)
+        present = {rule.key for chain in chains.values() for rule in chain.rules}
+        for name in chains.keys() & spelled.get(table, {}).keys():
+            jumps = zip(spelled[table][name].rules, keys[table][name], strict=True)
+            more = tuple(
+                rule.with_key(key)
+                for rule, key in jumps
+                if key not in present and is_foreign(rule.enters, leave)
+            )
+            tables[table][name] = replace(chains[name], rules=chains[name].rules + more)
+    return tables
 
 
 def occurrences(rules: Sequence[SourceRule]) -> list[int]:

@@ -193,6 +193,25 @@ def test_the_state_of_apply_gives_the_sums_also_after_rules_changed(backend: Bac
         assert _packets(firewall.hitables("counters", file, "--format", "json").stdout)["127.0.0.1"] == 7
 
 
+@pytest.mark.needs_kernel
+@BACKENDS
+def test_a_jump_has_a_counter_once_another_program_has_made_its_chain(
+    backend: Backend, tmp_path: Path
+) -> None:
+    jump = "-A INPUT -p udp -j f2b-a"
+    with Namespace() as namespace:
+        firewall = Firewall(namespace, tmp_path, backend)
+        text = LISTED.replace("# the office\n", f":f2b-a - [0:0]\n{jump}\n")
+        firewall.apply(firewall.file(text), "--leave", "fail2ban")
+        done = firewall.hitables("counters")
+        assert f"\n{jump}\n" in done.stdout and done.stderr.count("has no counter") == 1
+        firewall.iptables("-N", "f2b-a")
+        firewall.iptables(*jump.replace("-A", "-I").split())
+        firewall.send(3, 53)
+        done = firewall.hitables("counters")
+        assert re.search(rf"^\[3:\d+\] {jump}$", done.stdout, flags=re.MULTILINE) and done.stderr == ""
+
+
 def _counts(firewall: Firewall) -> dict[str, int]:
     done = firewall.hitables("counters", "--format", "json")
     assert done.stderr == ""
