@@ -22,7 +22,7 @@ from .edits import line as line_of
 from .kernel import FASTER, REPAIRS, Drift, Kernel, tables_of
 from .planner import Plan
 from .put_back import put_back
-from .refused import line_refused
+from .refused import is_refused_commit, line_refused
 from .restore import Outdated
 from .state import State
 from .store import Store
@@ -83,6 +83,11 @@ def finish_commit(store: Store, kernel: Kernel) -> None:
         store.settle()
 
 
+# How often a patch is tried whose COMMIT the legacy kernel refuses.  It refuses one also if a program that
+# asks for no lock, as miniupnpd with libiptc, has changed the table since the tool read it.
+_TRIES_OF_COMMIT = 5
+
+
 def load_all(kernel: Kernel, store: Store, before: State, after: State, patch: str) -> None:
     """Load *patch* from *before* to *after*: all of it, or nothing and LiveError.
 
@@ -96,19 +101,22 @@ def load_all(kernel: Kernel, store: Store, before: State, after: State, patch: s
         kernel.ensure(before)
         kernel.hold(after.loaded, kernel.held[1] if kernel.held is not None else None)
         return
-    for _ in retries():
+    for tries, _ in enumerate(retries(), 1):
         if kernel.held is None or kernel.held[0] is not before.loaded:
             kernel.check(before)
         try:
-            _load_once(kernel, store, before, after, patch)
+            _load_once(kernel, store, before, after, patch, is_last=tries >= _TRIES_OF_COMMIT)
         except Outdated:
             continue
         return
     raise LiveError(f"{FASTER}; nothing is changed")
 
 
-def _load_once(kernel: Kernel, store: Store, before: State, after: State, patch: str) -> None:
-    """`load_all` for a kernel that was seen to hold *before*; Outdated if it may have changed since."""
+def _load_once(kernel: Kernel, store: Store, before: State, after: State, patch: str, is_last: bool) -> None:
+    """`load_all` for a kernel that was seen to hold *before*; Outdated if it may have changed since.
+
+    *is_last*: a COMMIT that is refused is not tried again.
+    """
     # iptables-restore commits table by table: of two, the second may be refused.
     tables = tables_of(patch)
     chains = {
@@ -130,6 +138,8 @@ def _load_once(kernel: Kernel, store: Store, before: State, after: State, patch:
         except LiveError as other:
             raise LiveError(f"it is unknown whether the kernel has the patch\n{error}\n{other}") from None
         kernel.doubt = None
+        if kernel.resets_policies and is_refused_commit(error) and not others and not is_last:
+            raise Outdated("the kernel refuses the COMMIT") from None
         reason = f"{error}{line_refused(error, kernel.tool)}"
         if others:
             message = (

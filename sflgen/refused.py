@@ -28,16 +28,20 @@ def _shown(patch: str, number: int) -> str:
     return f"\n  line {number} of the patch: {line}" if line not in ("", "COMMIT") else ""
 
 
+def is_refused_commit(error: LiveError) -> bool:
+    """Whether the tool could read all rules of the patch, and the kernel did not take them."""
+    return isinstance(error, Refused) and is_commit(error.patch, line_named(error.message))
+
+
 def line_refused(error: LiveError, tool: str) -> str:
     """What *error* does not say: the line for which *tool* ("iptables-legacy") refuses a table at its COMMIT.
 
     "" if there is nothing to add.  It is looked for in a scratch namespace, with the present rules of the
     kernel, which must not have the patch.
     """
-    number = line_named(error.message) if isinstance(error, Refused) else 0
-    if not isinstance(error, Refused) or not is_commit(error.patch, number):
+    if not isinstance(error, Refused) or not is_refused_commit(error):
         return ""
-    patch = error.patch
+    patch, number = error.patch, line_named(error.message)
     table = [line[1:] for line in lines_of(patch)[:number] if line.startswith("*")][-1]
     with contextlib.suppress(LiveError), Namespace() as namespace:
         lines = with_ends(run([f"{tool}-save", "-t", table]))

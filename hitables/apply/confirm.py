@@ -23,6 +23,7 @@ from .both_backends import behind, still_loaded
 from .connections import NewConnections
 from .drift import as_named, file_has
 from .dropped import keep_dropped
+from .found_before import differences_of_found
 from .in_force import InForce, TablePlace, confirm_record, in_force, own_places, places
 from .kept_sets import create_missing
 from .kernel import Kernel
@@ -128,6 +129,7 @@ def undo(store: StateDirectory, state: ApplyState, why: str, by_guard: bool = Fa
     notes: list[str] = []
     if waiting.until:  # else the kernel has parts of either
         state, notes = _told_of_dropped(store, state, then, now)
+    notes += differences_of_found(store, state, then)
     notes += bring_back(store, then, now)
     try:
         store.end_waiting(waiting.number)
@@ -247,7 +249,8 @@ def _rolled_back(
         then, now = _exchanged(store, wanted, current)
         other = _of_other_backend(store, then, now, is_named=number is not None)
         state, dropped_notes = _told_of_dropped(store, state, then, now)
-        notes += dropped_notes
+        found_notes = differences_of_found(store, state, then)
+        notes += dropped_notes + found_notes
         try:
             store.set_state(state)  # it can be written: found out before any rule changes
         except FileError as error:
@@ -266,7 +269,7 @@ def _rolled_back(
                 confirm_record(store, state, current)
             raise FileError(f"{error}; rule set {current} is loaded again") from None
         store.log(f"{wanted}: loaded again in place of {current}")
-        for note in dropped_notes:
+        for note in dropped_notes + found_notes:
             store.log(f"{wanted}: {note}")
         if other:
             tool = f"iptables-{then.record.backend}"

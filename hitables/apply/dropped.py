@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from ..ir.foreign import is_foreign
 from ..ir.packet import Backend
 from ..ir.program import BUILT_IN
 from ..nouns import counted
+from ..parse.lines import of_unknown_revision
 from . import texts
 from .drift import as_named
 from .in_force import InForce, own_places, places
@@ -34,6 +36,7 @@ def keep_dropped(
     current = current.only(there)
     patterns = current.leave()
     halves, notes = {}, []
+    unloadable = 0
     for family in sorted({family for part in current.parts for family, _ in own_places(part)}):
         kernel = Kernel(family, Backend(current.record.backend), [store.lock]).read()
         half, then = current.half(family), wanted.only(there).half(family)
@@ -42,19 +45,38 @@ def keep_dropped(
         found = {}
         for table in loaded:
             left = left_alone(loaded[table], kernel.get(table, {}), lambda name: is_foreign(name, patterns))
-            found[table] = {name: chain for name, chain in kernel.get(table, {}).items() if name not in left}
-            more = _more(table, own(found[table], patterns), [loaded[table], later.get(table, {})])
+            chains = {name: chain for name, chain in kernel.get(table, {}).items() if name not in left}
+            found[table] = _loadable(chains)
+            unloadable += _count(chains) - _count(found[table])
+            more = _more(table, own(chains, patterns), [loaded[table], later.get(table, {})])
             if more:
                 notes.append(f"IPv{int(family)}, table {table}: {more}")
-        halves[family] = Half(found, {}, texts.write(kernel), "the kernel", half.absent)
+        readable = texts.write({table: _loadable(chains) for table, chains in kernel.items()})
+        halves[family] = Half(found, {}, readable, "the kernel", half.absent)
     if not notes:
         return state, []
     number = wanted.record.number
     state, record = Recorder(store, current.record.backend, patterns).add(state, halves, FOUND, number)
+    but = ""
+    if unloadable:
+        but = f", but for {counted(unloadable, 'rule')} that iptables-{record.backend} cannot read: "
+        but += "restart the program that makes them"
     return state, [
         f"dropped, as other programs added it to rule set {current.record.number} (hitables rollback "
-        f"{record.number} loads all of that again): {'; '.join(notes)}"
+        f"{record.number} loads all of that again{but}): {'; '.join(notes)}"
     ]
+
+
+def _loadable(chains: Chains) -> Chains:
+    """*chains* without the rules of which iptables-save does not print the whole (parse/lines.py)."""
+    return {
+        name: replace(chain, rules=tuple(rule for rule in chain.rules if not of_unknown_revision(rule.body)))
+        for name, chain in chains.items()
+    }
+
+
+def _count(chains: Chains) -> int:
+    return sum(len(chain.rules) for chain in chains.values())
 
 
 def _more(table: str, present: Chains, known: list[Chains]) -> str:

@@ -402,7 +402,7 @@ class KernelReader:
         if len(faults) > _SHOWN:
             message.append(f"  … and {len(faults) - _SHOWN} more")
         chains = [] if failed else sorted({fault.chain_id[1] for fault in faults if fault.chain_id[1]})
-        commands = "of hitables save, hitables apply and sflgen init"
+        commands = "of hitables save, sflgen init, and hitables apply FILE, which tells status"
         leave = ""
         if chains:
             words = f"--leave {preset_of(chains[0])} {commands}"

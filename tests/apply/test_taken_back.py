@@ -139,6 +139,29 @@ def test_what_others_added_to_rules_that_are_taken_back_is_named_and_kept(
     assert sorted(plain(firewall.save()).split("\n")) == sorted(replaced.split("\n"))
 
 
+def test_a_rule_that_the_tool_cannot_read_does_not_keep_the_rest_from_being_loaded_again(
+    firewall: Firewall,
+) -> None:
+    """miniupnpd loads rules with a revision of DNAT that iptables-legacy-save does not know."""
+    programs = firewall.folder / "programs"
+    programs.mkdir()
+    name = f"iptables-{firewall.backend.value}-save"
+    printed = "s/192.0.2.8.* -j .*/192.0.2.8 -j DNAT [unsupported revision]/"
+    (programs / name).write_text(f'#!/bin/sh\n{shutil.which(name)} "$@" | sed "{printed}"\n')
+    (programs / name).chmod(0o755)
+    firewall.apply(firewall.file(OLD))
+    firewall.apply(firewall.file(NEW))
+    for last in (7, 8):
+        firewall.iptables("-A", "INPUT", "-s", f"192.0.2.{last}", "-j", "DROP")
+    said = firewall.hitables("rollback", environment={"PATH": f"{programs}:{os.environ['PATH']}"}).stderr
+    assert (
+        f"hitables rollback 4 loads all of that again, but for 1 rule that iptables-{firewall.backend.value} "
+        "cannot read: restart the program that makes them): IPv4, table filter: 2 rules" in said
+    )
+    firewall.hitables("rollback", 4)
+    assert "-s 192.0.2.7/32 -j DROP" in firewall.save()
+
+
 WITH_SETS = (
     "*filter\n:INPUT ACCEPT [0:0]\n"
     "-A INPUT -m set --match-set good src -j ACCEPT\n-A INPUT -m set --match-set many src -j DROP\nCOMMIT\n"
@@ -407,6 +430,26 @@ def test_a_state_directory_that_became_read_only_does_not_keep_the_old_rules_awa
     assert "exit status 2" in said and plain(firewall.save()) == ""
     firewall.hitables("rollback")
     assert "rolled back" in firewall.hitables("history").stdout
+
+
+def test_a_rule_that_was_inserted_for_a_time_is_named_when_a_rollback_puts_it_back(
+    firewall: Firewall,
+) -> None:
+    """As by knockd, which deletes it later."""
+    firewall.apply(firewall.file(OLD))
+    firewall.iptables("-I", "INPUT", "-s", "192.0.2.7", "-p", "tcp", "-j", "ACCEPT")
+    firewall.hitables("apply", firewall.file(NEW), "--confirm", 600)
+    said = (
+        "rule set 3 is what the kernel held. It differs from rule set 2: IPv4: table filter, chain INPUT: rule 1 "
+        "is new: '-s 192.0.2.7/32 -p tcp -j ACCEPT'. If another program added that for a time only, load the "
+        "rules without it: hitables rollback 2"
+    )
+    assert said in firewall.hitables("rollback").stderr and said in firewall.log()
+    firewall.apply(firewall.file(NEW))
+    assert said.replace("set 3", "set 5") in firewall.hitables("rollback").stderr
+    assert "-s 192.0.2.7/32" in firewall.save()
+    assert firewall.hitables("rollback", 2).stderr == ""
+    assert "-s 192.0.2.7/32" not in firewall.save()
 
 
 def test_a_guard_takes_back_its_own_rule_set_only(firewall: Firewall) -> None:

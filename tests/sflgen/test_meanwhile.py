@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from support.small_namespace import Namespace
 
 import sflgen.repair
 from hitables.emit.text import write
+from hitables.errors import LiveError
 from hitables.ir.packet import Backend
 from hitables.kernel.namespace import run
 from hitables.parse import iptables
@@ -76,6 +78,58 @@ def test_an_update_is_refused_if_another_rule_comes_meanwhile(tmp_path: Path) ->
         calls, error, rules = namespace.call(updated, str(tmp_path), "nft", f"-I {RULE}")
     assert calls == 1 and "the kernel does not hold the rule set" in error
     assert "LOG" not in rules
+
+
+# As iptables-restore, but while it has read the table and not changed it, a program that asks for no lock, such as
+# miniupnpd, adds a rule to its own chain, $TIMES times: then the kernel refuses the COMMIT.
+INTERRUPTED_TOOL = """#!/bin/sh
+{
+    IFS= read -r table; echo "$table"
+    if [ "$*" = "--noflush --counters -w" ] && [ $(wc -c <"$COUNT") -lt $TIMES ]; then
+        sleep 0.05; printf . >>"$COUNT"
+        XTABLES_LOCKFILE="$COUNT.lock" iptables-legacy -A f2b-mail -j RETURN
+    fi
+    cat
+} | $TOOL "$@"
+"""
+
+
+def refused(folder: str, times: int) -> tuple[str, str]:
+    """The error of an update whose COMMIT is refused *times* times, and the rules of the kernel."""
+    begin(f"{folder}/st", "legacy")
+    path, count = Path(folder, "iptables-legacy-restore"), Path(folder, "count")
+    count.write_text("")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (("TOOL", shutil.which(path.name)), ("COUNT", count), ("TIMES", times)):
+            patch.setenv(name, str(value))
+        path.write_text(INTERRUPTED_TOOL)
+        path.chmod(0o755)
+        patch.setenv("PATH", folder, prepend=":")
+        try:
+            update_store(
+                f"{folder}/st",
+                True,
+                lambda state, taken: plan_unproved(
+                    state, read_commands("-A INPUT -j LOG", state.master, "-", taken)
+                ),
+            )
+            error = ""
+        except LiveError as refusal:
+            error = str(refusal)
+    return error, run(["iptables-legacy-save"])
+
+
+@pytest.mark.parametrize("times", [2, 10])
+def test_a_commit_is_tried_again_that_a_program_without_the_lock_makes_the_kernel_refuse(
+    times: int, tmp_path: Path
+) -> None:
+    with Namespace() as namespace:
+        error, saved = namespace.call(refused, str(tmp_path), times)
+    assert ("-j LOG" in saved) == (times == 2)
+    if times == 2:
+        assert not error and saved.count("-A f2b-mail") == 2
+    else:
+        assert "the kernel refuses the patch; nothing is changed" in error and saved.count("-A f2b-mail") == 5
 
 
 def repaired(folder: str, words: Sequence[str], changes: Sequence[str]) -> tuple[int, str, str]:
