@@ -59,7 +59,7 @@ settings.register_profile(
 # Where CI is set, the examples of Hypothesis never change.
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
-pytest_plugins = ["support.shuffled", "support.kernel_first"]
+pytest_plugins = ["support.shuffled", "support.one_backend", "support.kernel_first"]
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
@@ -103,6 +103,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(locks.cleanup)
     os.environ["XTABLES_LOCKFILE"] = os.path.join(locks.name, "xtables.lock")
     config.addinivalue_line("markers", "needs_kernel: loads rules in a network namespace of its own")
+    config.addinivalue_line(
+        "markers", "either_backend: `make test` runs it with one backend, `make deep` with both"
+    )
     config.addinivalue_line("markers", "injects_fault: makes a builder do wrong, to see what becomes of it")
     config.addinivalue_line("markers", "engine: drives the C engine; runs under the sanitizers too")
 

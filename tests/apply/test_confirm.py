@@ -33,7 +33,7 @@ from hitables.errors import LiveError
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 
-pytestmark = pytest.mark.needs_kernel
+pytestmark = [pytest.mark.needs_kernel, pytest.mark.either_backend]
 
 
 def test_the_command_that_confirms_can_be_pasted_into_another_session(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.kernel.namespace import run
 
-pytestmark = pytest.mark.needs_kernel
+pytestmark = [pytest.mark.needs_kernel, pytest.mark.either_backend]
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 from support.firewall import Firewall
 
-pytestmark = pytest.mark.needs_kernel
+pytestmark = [pytest.mark.needs_kernel, pytest.mark.either_backend]
 SCHEMAS = Path(__file__).parents[2] / "hitables" / "schema"
 
 RULES = "*filter\n:INPUT DROP [0:0]\n" + "".join(

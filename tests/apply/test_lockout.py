@@ -11,7 +11,7 @@ from support.small_namespace import Namespace
 
 from hitables.ir.packet import Backend
 
-pytestmark = pytest.mark.needs_kernel
+pytestmark = [pytest.mark.needs_kernel, pytest.mark.either_backend]
 SSH = {"SSH_CONNECTION": "10.3.0.1 40000 127.0.0.1 22"}
 ONE = pytest.mark.parametrize("firewall", [Backend.NFT], ids=["nft"], indirect=True)
 

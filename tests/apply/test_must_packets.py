@@ -10,7 +10,7 @@ from support.small_namespace import Namespace
 
 from hitables.ir.packet import Backend
 
-pytestmark = pytest.mark.needs_kernel
+pytestmark = [pytest.mark.needs_kernel, pytest.mark.either_backend]
 
 
 def test_packets_that_must_pass_are_tried(firewall: Firewall) -> None:

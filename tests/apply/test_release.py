@@ -8,7 +8,7 @@ from support.tables_in_force import MASQUERADE, NAT, filtered, other_file, six
 
 from hitables.ir.fields import Family
 
-pytestmark = pytest.mark.needs_kernel
+pytestmark = [pytest.mark.needs_kernel, pytest.mark.either_backend]
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from hitables.ir.packet import Backend
 from hitables.kernel.conntrack import Flow, Tuple, make_flows
 from hitables.kernel.netlink import Netfilter
 
-pytestmark = pytest.mark.needs_kernel
+pytestmark = [pytest.mark.needs_kernel, pytest.mark.either_backend]
 HITABLES = Path(sys.executable).parent / "hitables"
 
 

@@ -21,7 +21,7 @@ from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.kernel.other_tables import tables_beside
 
-pytestmark = pytest.mark.needs_kernel
+pytestmark = [pytest.mark.needs_kernel, pytest.mark.either_backend]
 
 RULES = "*filter\n:INPUT DROP [0:0]\n" + "".join(
     f"-A INPUT -s 10.{n}.0.0/16 -p tcp -m tcp --dport {n} -j ACCEPT\n" for n in range(1, 41)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import networkx as nx
 import pytest
+from support import one_backend
 
 ROOT = Path(__file__).parents[2]
 
@@ -185,3 +186,10 @@ def test_no_test_file_imports_another() -> None:
         assert not (names | {name.rpartition(".")[0] for name in names}) & tests, (
             f"{path} imports a test file"
         )
+
+
+def test_a_test_of_either_backend_runs_with_one_of_the_two() -> None:
+    both = [f"{name}[{backend}-1]" for name in range(100) for backend in ("legacy", "nft")]
+    spared = one_backend.spared_of([*both, "only[legacy]", "neither"])
+    assert {name.split("[")[0] for name in spared} == {str(name) for name in range(100)}
+    assert len(spared) == 100 and 30 < sum("nft" in name for name in spared) < 70
