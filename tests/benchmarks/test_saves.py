@@ -214,7 +214,7 @@ def test_keys_that_know_nothing_are_caught(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.needs_kernel
 def test_keys_that_tell_nothing_apart_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    section = next(section for section in SECTIONS if section.begin == "-m mark")
+    section = next(section for section in SECTIONS if section.begin == "-m addrtype")
     monkeypatch.setattr(canonical, "key", lambda name, form, uses, defaults, family: name)
     result = saves.try_section(section, Family.IPV4, Backend.LEGACY).otherwise
     assert any("one key for two meanings" in message for message in result)
