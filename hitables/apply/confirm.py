@@ -249,7 +249,7 @@ def _rolled_back(
         then, now = _exchanged(store, wanted, current)
         other = _of_other_backend(store, then, now, is_named=number is not None)
         state, dropped_notes = _told_of_dropped(store, state, then, now)
-        found_notes = differences_of_found(store, state, then)
+        found_notes = differences_of_found(store, state, then) if number is None else []
         notes += dropped_notes + found_notes
         try:
             store.set_state(state)  # it can be written: found out before any rule changes

@@ -450,6 +450,7 @@ def test_a_rule_that_was_inserted_for_a_time_is_named_when_a_rollback_puts_it_ba
     assert "-s 192.0.2.7/32" in firewall.save()
     assert firewall.hitables("rollback", 2).stderr == ""
     assert "-s 192.0.2.7/32" not in firewall.save()
+    assert firewall.hitables("rollback", 3).stderr == "", "it was asked for by its number"
 
 
 def test_a_guard_takes_back_its_own_rule_set_only(firewall: Firewall) -> None:
