@@ -41,8 +41,8 @@ _OF_CLIENTS = (
     "do so anew: until then they may reach what it rejected"
 )
 _QUEUEING = (
-    "a program that reads the queue, such as opensnitch or suricata, gets no packets by them any more; have "
-    "those in {file} that shall stay"
+    "a program that reads the queue gets no packets by them any more; restart it if it makes them itself, as "
+    "opensnitch does, or have them in {file}"
 )
 _OF_NETWORKS = (
     "no --leave keeps them; have rules of your own for its networks in {file}, or restart {program}, which "

@@ -168,7 +168,7 @@ OF_OPENSNITCH = "-A INPUT -p udp -m udp --sport 53 -j NFQUEUE --queue-num 0 --qu
     [
         (OF_STRONGSWAN, "2 rules of the kind that strongSwan makes", "-m policy --dir in --pol ipsec"),
         (OF_OCSERV, "2 rules of ocserv", "do so anew: until then they may reach what it rejected"),
-        ([OF_OPENSNITCH], "1 rule with -j NFQUEUE", "have those in my.rules that shall stay"),
+        ([OF_OPENSNITCH], "1 rule with -j NFQUEUE", "restart it if it makes them itself, as opensnitch does"),
     ],
 )
 def test_rules_of_tunnels_clients_and_queues_are_told_of(
