@@ -161,7 +161,8 @@ def _rules(
             before.append(rule.body)
             kept.append(rule.enters)
     if kept:
-        notes.append(f"table {table}, chain {name}: kept, the jumps of others to {', '.join(kept)}")
+        entered = ", ".join(dict.fromkeys(kept))
+        notes.append(f"table {table}, chain {name}: kept, the jumps of others to {entered}")
     return tuple(rules)
 
 

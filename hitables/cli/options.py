@@ -75,7 +75,8 @@ leave_option = option(
     multiple=True,
     help="Leave chains of this name to the program that manages them (DOCKER*, f2b-*), or those of docker, "
     "fail2ban, kube, calico, cilium, flannel, cni, podman, libvirt, proxmox, ufw, firewalld, "
-    "networkmanager, crowdsec, miniupnpd, sshguard, tailscale, psad, fwknop; may be repeated.",
+    "networkmanager, crowdsec, miniupnpd, sshguard, tailscale, psad, fwknop, sshuttle, "
+    "neutron, opensnitch, ocserv; may be repeated.",
 )
 
 state_option = option(

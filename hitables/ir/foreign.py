@@ -69,6 +69,11 @@ PRESETS: dict[str, tuple[str, ...]] = {
     "tailscale": ("ts-input", "ts-forward", "ts-postrouting"),
     "psad": ("PSAD_*",),
     "fwknop": ("FWKNOP_*",),
+    "sshuttle": ("sshuttle-*",),
+    "neutron": ("neutron-*",),
+    "opensnitch": ("opensnitch-*",),
+    # ocserv-fw, by the interface of a client; those for INPUT until 0.11.
+    "ocserv": ("FORWARD-ocserv-fw-*", "INPUT-ocserv-fw-*"),
 }
 
 # Chains that a program fills, but does not make: the user declares them, and writes the jumps to them.
@@ -106,6 +111,11 @@ _APPENDED = (
     _Appended("CNI-[0-9a-f]*", ("CNI-1abb70b64f54bf384ceebd70",), "nat", ("POSTROUTING",), True),
     _Appended("FLANNEL-*", ("FLANNEL-POSTRTG",), "nat", ("POSTROUTING",), True),
     _Appended("FLANNEL-*", ("FLANNEL-FWD",), "filter", ("FORWARD",), True),
+    # For each client that connects.
+    *(
+        _Appended(f"{chain}-ocserv-fw-*", (f"{chain}-ocserv-fw-vpns0",), "filter", (chain,), True)
+        for chain in ("FORWARD", "INPUT")
+    ),
     # The boot makes the chains of ufw and the jumps (apply/boot_texts.py), which ufw then leaves as they are.
     _Appended("ufw*-*", ("ufw-before-input",), "filter", ("INPUT", "OUTPUT", "FORWARD"), False),
     *(

@@ -54,7 +54,8 @@ if TYPE_CHECKING:
         multiple=True,
         help="Never change or compare chains of this name, which other programs manage (DOCKER*, f2b-*), or "
         "those of docker, fail2ban, kube, calico, cilium, flannel, cni, podman, libvirt, proxmox, ufw, "
-        "firewalld, networkmanager, crowdsec, miniupnpd, sshguard, tailscale, psad, fwknop; may be repeated.",
+        "firewalld, networkmanager, crowdsec, miniupnpd, sshguard, tailscale, psad, fwknop, sshuttle, "
+        "neutron, opensnitch, ocserv; may be repeated.",
     ),
 )
 @section(

@@ -180,11 +180,14 @@ def test_programs_may_append_their_jumps_anew(
 
 
 @pytest.mark.parametrize("has_jump", [False, True])
-@pytest.mark.parametrize(("program", "called"), [("ufw", "ufw-before-input"), ("proxmox", "PVEFW-INPUT")])
-def test_trees_of_a_chain_to_which_ufw_or_proxmox_may_append_are_called(
+@pytest.mark.parametrize(
+    ("program", "called"),
+    [("ufw", "ufw-before-input"), ("proxmox", "PVEFW-INPUT"), ("ocserv", "INPUT-ocserv-fw-vpns0")],
+)
+def test_trees_of_a_chain_to_which_a_program_may_append_are_called(
     program: str, called: str, has_jump: bool
 ) -> None:
-    """They append their jumps if they find none."""
+    """ufw and pve-firewall append their jumps if they find none, ocserv-fw for each client."""
     jump = f"-A INPUT -j {called}\n" if has_jump else ""
     rules = (
         NAT[NAT.index("-A") :].replace("-A OUTPUT", "-A INPUT").replace("REDIRECT --to-ports 8443", "DROP")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from support.firewall import Firewall
 
@@ -145,6 +147,79 @@ def test_rules_of_lxd_and_incus_are_told_of_whatever_is_left() -> None:
         ]
         assert "for its networks in mine.rules, or restart Incus, which" in told[1]
     assert not removed(kernel, hitables.read(filters(*OF_INCUS, *OF_LXD)), ()), "the file has them"
+
+
+# Of a tunnel of strongSwan with leftfirewall=yes, of a client of ocserv, and of opensnitch.
+OF_STRONGSWAN = (
+    "-A INPUT -s 11.5.5.2/32 -d 11.5.5.1/32 -i eth0 -p ipencap -m policy --dir in --pol ipsec --reqid 1 "
+    "--proto esp -j ACCEPT",
+    "-A FORWARD -s 192.168.7.0/24 -d 10.77.0.0/16 -o eth0 -m policy --dir out --pol ipsec --reqid 1 "
+    "--proto esp -j ACCEPT",
+)
+OF_OCSERV = (
+    "-A FORWARD -d 192.168.7.53/32 -i vpns0 -p udp -m udp --dport 53 -m comment --comment ocserv-fw -j ACCEPT",
+    "-A FORWARD -i vpns0 -m comment --comment ocserv-fw -j REJECT --reject-with icmp-port-unreachable",
+)
+OF_OPENSNITCH = "-A INPUT -p udp -m udp --sport 53 -j NFQUEUE --queue-num 0 --queue-bypass"
+
+
+@pytest.mark.parametrize(
+    ("rules", "removes", "advice"),
+    [
+        (OF_STRONGSWAN, "2 rules of the kind that strongSwan makes", "-m policy --dir in --pol ipsec"),
+        (OF_OCSERV, "2 rules of ocserv", "do so anew: until then they may reach what it rejected"),
+        ([OF_OPENSNITCH], "1 rule with -j NFQUEUE", "restart it if it makes them itself, as opensnitch does"),
+    ],
+)
+def test_rules_of_tunnels_clients_and_queues_are_told_of(
+    rules: Sequence[str], removes: str, advice: str
+) -> None:
+    of_user = (
+        "-A FORWARD -m policy --dir in --pol ipsec -j ACCEPT",
+        "-A FORWARD -m policy --dir in --pol ipsec ! --reqid 1 --proto esp -j ACCEPT",
+        "-A FORWARD -m policy --dir in --pol ipsec --reqid 1 -j DROP",
+        '-A INPUT -m comment --comment "for ocserv-fw: NFQUEUE --reqid" -j DROP',
+        "-A cali-FORWARD -j NFQUEUE --queue-num 0",
+    )
+    kernel, leave = hitables.read(filters(*of_user, *rules)), patterns_of(["ocserv"])
+    (told,) = warnings(removed(kernel, hitables.read(MINE), leave), "my.rules", "my.rules")
+    assert told.startswith(f"warning: my.rules removes {removes} from table filter (") and advice in told
+    assert not removed(kernel, hitables.read(filters(*rules)), leave), "the file has them"
+
+
+OF_LXC_NET = """\
+*filter
+:INPUT DROP [0:0]
+:FORWARD DROP [0:0]
+-A INPUT -i lxcbr0 -p tcp -m tcp --dport 53 -j ACCEPT
+-A INPUT -i lxcbr0 -p udp -m udp --dport 53 -j ACCEPT
+-A INPUT -i lxcbr0 -p tcp -m tcp --dport 67 -j ACCEPT
+-A INPUT -i lxcbr0 -p udp -m udp --dport 67 -j ACCEPT
+-A FORWARD -o lxcbr0 -j ACCEPT
+-A FORWARD -i lxcbr0 -j ACCEPT
+COMMIT
+*nat
+:POSTROUTING ACCEPT [0:0]
+-A POSTROUTING -s 10.0.3.0/24 ! -d 10.0.3.0/24 -j MASQUERADE
+COMMIT
+*mangle
+:POSTROUTING ACCEPT [0:0]
+-A POSTROUTING -o lxcbr0 -p udp -m udp --dport 68 -j CHECKSUM --checksum-fill
+COMMIT
+"""
+
+
+def test_rules_of_lxc_net_are_known_by_their_texts() -> None:
+    of_user = "-A INPUT -i lxcbr0 -p tcp -m tcp --dport 22 -j ACCEPT\nCOMMIT"
+    kernel = hitables.read(OF_LXC_NET.replace("COMMIT", of_user, 1))
+    told = list(warnings(removed(kernel, hitables.read(MINE + mine("nat", "mangle")), ()), "it", "my.rules"))
+    assert [each.partition(", as '")[0].partition("removes ")[2] for each in told] == [
+        "6 rules of the kind that lxc-net makes from table filter (INPUT, FORWARD)",
+        "1 rule of the kind that lxc-net makes from table nat (POSTROUTING)",
+        "1 rule of the kind that lxc-net makes from table mangle (POSTROUTING)",
+    ]
+    assert "for its networks in my.rules, or restart lxc-net, which makes its rules again" in told[0]
+    assert not removed(kernel, hitables.read(OF_LXC_NET), ()), "the file has them"
 
 
 @pytest.mark.needs_kernel

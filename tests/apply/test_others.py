@@ -188,6 +188,9 @@ def test_lint_says_nothing_of_chains_that_are_left() -> None:
         ("MINIUPNPD", "miniupnpd"), ("MINIUPNPD-POSTROUTING", "miniupnpd"), ("sshguard", "sshguard"),
         ("ts-input", "tailscale"), ("ts-postrouting", "tailscale"), ("PSAD_BLOCK_INPUT", "psad"),
         ("FWKNOP_MASQUERADE", "fwknop"), ("FLANNEL-POSTRTG", "flannel"),
+        ("sshuttle-12300", "sshuttle"), ("neutron-openvswi-sg-chain", "neutron"),
+        ("opensnitch-filter-OUTPUT", "opensnitch"), ("FORWARD-ocserv-fw-vpns0", "ocserv"),
+        ("INPUT-ocserv-fw-vpns0", "ocserv"),
         ("PVEFW-HOST-IN", "proxmox"), ("CILIUM_POST_nat", "cilium"), ("OLD_CILIUM_FORWARD", "cilium"),
     ],
 )  # fmt: skip
@@ -351,6 +354,10 @@ def test_jumps_to_chains_of_others_are_those_of_the_kernel() -> None:
     bodies, notes = merged(both, f"{head}{own}COMMIT\n")
     assert bodies == [one, two]
     assert "does not exist now" in notes[0]
+    # The note names a chain once.
+    twice = f"{head}{chain}-A INPUT -p tcp -j f2b-a\n-A INPUT -p udp -j f2b-a\n{own}COMMIT\n"
+    _, notes = merged(f"{head}{own}COMMIT\n", twice)
+    assert notes == ["table filter, chain INPUT: kept, the jumps of others to f2b-a"]
 
 
 def test_random_changes_of_others_lose_nothing_of_either() -> None:

@@ -40,7 +40,8 @@ options:
       - Patterns of chains of other programs, or the name of a program.
       - >-
         These are docker, fail2ban, kube, calico, cilium, flannel, cni, podman, libvirt, proxmox, ufw,
-        firewalld, networkmanager, crowdsec, miniupnpd, sshguard, tailscale, psad and fwknop.
+        firewalld, networkmanager, crowdsec, miniupnpd, sshguard, tailscale, psad, fwknop,
+        sshuttle, neutron, opensnitch and ocserv.
     type: list
     elements: str
     default: []
