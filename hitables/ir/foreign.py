@@ -72,7 +72,7 @@ PRESETS: dict[str, tuple[str, ...]] = {
     "sshuttle": ("sshuttle-*",),
     "neutron": ("neutron-*",),
     "opensnitch": ("opensnitch-*",),
-    # ocserv-fw, by the interface of a client; those for INPUT until 0.11.
+    # Of ocserv-fw, by the interface of a client; earlier versions make those for INPUT, too.
     "ocserv": ("FORWARD-ocserv-fw-*", "INPUT-ocserv-fw-*"),
 }
 
