@@ -167,6 +167,16 @@ def test_the_families_do_not_wait_for_each_other(disk: Disk, booted: Firewall) -
     assert plain(booted.save(Family.IPV6)) == disk.machine.held["last", Family.IPV6]
 
 
+def test_a_family_that_stays_closed_makes_the_boot_fail_whatever_the_other_has(
+    disk: Disk, booted: Firewall
+) -> None:
+    for step in STEPS[:3]:
+        disk.damage(f"{step}4", "missing")
+    start(booted, disk, status=1)
+    assert ":INPUT DROP" in booted.save()
+    assert plain(booted.save(Family.IPV6)) == disk.machine.held["compiled", Family.IPV6]
+
+
 @pytest.mark.parametrize("part", [0.0, 0.2, 0.5, 0.9, 0.999, None])
 def test_a_script_that_is_cut_off_or_missing_leaves_the_host_closed(
     disk: Disk, booted: Firewall, part: float | None
