@@ -24,7 +24,9 @@ from support.waiting_rules import HITABLES, NEW, OLD, add_a_jail, guard_of, stat
 
 from hitables.apply import confirm, guard, open_files
 from hitables.apply.boot_clock import boot_id, since_boot
+from hitables.apply.kernel import Kernel
 from hitables.apply.records import Waiting
+from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.kernel.netlink import Netfilter, message, text
 from hitables.kernel.prerequisites import furnish
@@ -172,6 +174,20 @@ SETS = (
     "create good hash:net\nadd good 192.0.2.0/24\ncreate one hash:ip\nadd one 192.0.2.7\n"
     "create many list:set\nadd many one\n"
 )
+
+
+@pytest.mark.parametrize("firewall", [Backend.NFT], ids=["nft"], indirect=True)
+def test_a_repair_creates_ipsets_with_the_members_that_they_had_when_the_rules_were_confirmed(
+    firewall: Firewall,
+) -> None:
+    firewall.namespace.run(["ipset", "restore"], SETS)
+    firewall.apply(firewall.file(WITH_SETS))
+    firewall.iptables("-F")
+    for name in ("good", "many", "one"):
+        firewall.namespace.run(["ipset", "destroy", name])
+    firewall.hitables("status", "--repair")
+    assert "add one 192.0.2.7" in firewall.namespace.run(["ipset", "save"])
+    assert "--match-set many src -j DROP" in firewall.save()
 
 
 @pytest.mark.parametrize("way", ["guard", "rollback"])
@@ -330,6 +346,21 @@ def test_an_apply_that_is_killed_ends_in_the_old_rules_or_the_new_ones(firewall:
     firewall.apply(firewall.file(NEW))
     firewall.apply(firewall.file(OLD))
     assert plain(firewall.save()) == before
+
+
+def test_the_tool_that_loads_rules_keeps_the_lock_and_ends_its_work_if_the_command_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool, told, lock = tmp_path / "iptables-nft-restore", tmp_path / "told", tmp_path / "lock"
+    tool.write_text(
+        f"#!/bin/sh\ncat >/dev/null; readlink /proc/$$/fd/* >{told}\n"
+        f"test $(cut -d ' ' -f 6 /proc/$$/stat) = $$ && echo a session of its own >>{told}\n"
+    )
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    with lock.open("w") as held:
+        Kernel(Family.IPV4, Backend.NFT, [held.fileno()]).load("*filter\nCOMMIT\n")
+    assert {str(lock), "a session of its own"} <= set(told.read_text().splitlines())
 
 
 def killed(command: list[str], folder: str, delay: float) -> None:
