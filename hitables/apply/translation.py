@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ..errors import LiveError
 from ..ir.fields import TCP, Family
+from ..ir.nat_targets import TO_DESTINATION, TO_PORTS
 from ..ir.rule import Target
 from ..kernel.conntrack import Tuple, first_direction
 from ..kernel.netlink import Netfilter
@@ -47,20 +48,15 @@ def as_sent(ends: ConnectionEnds) -> ConnectionEnds:
     return ConnectionEnds(str(address(first.source)), first.sport, str(address(first.target)), first.dport)
 
 
-# As the parser spells it: FIRST-LAST:PORTS, in IPv6 [FIRST-LAST]:PORTS; any part may be missing.
-_TO = re.compile(r"--to-destination \[?([^\]\s]*?)\]?(?::(\d+)(?:-(\d+))?(?:/\d+)?)?(?: |$)")
-_TO_PORTS = re.compile(r"--to-ports (\d+)(?:-(\d+))?")
-
-
 def may_lead_to(target: Target, sent: ConnectionEnds, arrived: ConnectionEnds) -> bool:
     """Whether *target* may translate a connection that was *sent* to the server at which it has *arrived*.
 
     Of ranges, and of targets other than DNAT and REDIRECT, any choice is taken as possible.
     """
     if target.name == "REDIRECT":
-        found = _TO_PORTS.search(target.key)
+        found = TO_PORTS.search(target.key)
         return _has_port(found, 1, sent, arrived)
-    found = _TO.search(target.key)
+    found = TO_DESTINATION.search(target.key)
     if target.name != "DNAT" or found is None:
         return target.name not in ("ACCEPT", "DROP")
     address = found[1] or sent.server

@@ -11,6 +11,7 @@ from ..nouns import MAX_LINES, lines_named
 from ..rule_lines import lines_of
 from ..verify.lint import EMPTY, NEVER, NOTHING, UNREACHED, Flaw, Kept, Lint
 from ..verify.needed_packets import Stopped
+from ..verify.unforwarded import Unforwarded
 from .finding import Case, Finding, Level, Report, SourceLine
 
 LEVELS: dict[str, Level] = {NEVER: "warning", NOTHING: "note", EMPTY: "note", UNREACHED: "note"}
@@ -57,6 +58,7 @@ def _notes(lint: Lint) -> list[str]:
         *(_unmatched(rule) for rule in lint.unmatched),
         *(_idle_limit(rule) for rule in lint.idle_limits),
         *(_stopped(each) for each in lint.stopped),
+        *(_unforwarded(each) for each in lint.unforwarded),
     ]
 
 
@@ -66,6 +68,17 @@ def _stopped(stopped: Stopped) -> str:
     code = "" if needed.code is None else f", code {needed.code}"
     kind = f"{needed.name} ({icmp} type {needed.type}{code})"
     return f"chain {stopped.chain} (table filter) lets no {kind} pass: {needed.without}"
+
+
+def _unforwarded(found: Unforwarded) -> str:
+    place = f"line {found.line} (table nat, chain {found.chain})"
+    one = len(found.closed) == 1
+    closed = f"{'' if one else 'neither '}chain {' nor chain '.join(found.closed)} (table filter)"
+    target = found.rule.target
+    return (
+        f"{place} leads to where no new connection passes: {closed} lets {'none' if one else 'one'} through "
+        f"({target.key if target else ''})"
+    )
 
 
 def _idle_limit(rule: IdleLimit) -> str:

@@ -35,6 +35,7 @@ from .match_box import NOWHERE, MatchBox, entry_tests, written_by
 from .needed_packets import Stopped, stopped
 from .question import Question, with_open_policies
 from .reachability import Reachability
+from .unforwarded import Unforwarded, unforwarded
 
 NEVER, NOTHING, EMPTY, UNREACHED = "never-matches", "changes-nothing", "empty-chain", "unreached-chain"
 DROPS = "its matches still drop packets with broken headers"
@@ -85,6 +86,7 @@ class Lint:
     unmatched    rules that are no flaws, as the proofs know packets that they match, but the kernel has none
     idle_limits  rules that are no flaws, as they ask a memory, whose limit changes no verdict
     stopped      packets of ICMP of which a chain lets none pass, and without which hosts work badly
+    unforwarded  rules of nat that lead connections to where table filter lets none of them in
     """
 
     flaws: list[Flaw] = field(default_factory=list)
@@ -94,6 +96,7 @@ class Lint:
     unmatched: list[Unmatched] = field(default_factory=list)
     idle_limits: list[IdleLimit] = field(default_factory=list)
     stopped: list[Stopped] = field(default_factory=list)
+    unforwarded: list[Unforwarded] = field(default_factory=list)
 
 
 class OneRemains:
@@ -180,7 +183,9 @@ def lint(program: Program, question: Question, *, tell: Tell, one_remains: OneRe
         out.flaws += sorted(flaws, key=lambda flaw: (flaw.line, flaw.kind))
     out.kept = sorted(one_remains.kept, key=lambda each: each.line)
     if not out.undecided:
-        out.stopped += stopped(program, replace(question, timeout=deadline.left()[0] or None), tell)
+        question = replace(question, timeout=deadline.left()[0] or None)
+        out.stopped += stopped(program, question, tell)
+        out.unforwarded += unforwarded(program, question, tell)
     return out
 
 
