@@ -174,9 +174,11 @@ def test_flushed_chains_of_trees_are_counted_and_not_called_new() -> None:
     half = Half(
         parse(loaded.format("-A INPUT -j ht1\n-A INPUT -j ht2\n" + trees)), {"filter": ("ht1", "ht2")}
     )
-    calls, trees_told = differences(parse(loaded.format("")), half, ())
+    flushed = loaded.format("-A mine -s 10.0.0.3/32 -j DROP\n").replace(":ht1", ":mine -\n:ht1")
+    calls, trees_told, new = differences(parse(flushed), half, ())
     assert calls == "table filter, chain INPUT: rules 1 to 2 are gone: '-j ht1'"
     assert trees_told == "table filter: 2 chains of trees are missing or have other rules"
+    assert new == "table filter, chain mine is new"
 
 
 AWAY = " from which packets do not come back: insert it in front (-I), or have it in the file"

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,15 +16,17 @@ from hitables.emit.text import write
 from hitables.errors import LiveError
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
+from hitables.ir.program import Program
 from hitables.kernel.contents_legacy import entries_of, images
 from hitables.kernel.legacy_lock import can_be_held_for
 from hitables.kernel.namespace import Namespace, run
 from hitables.parse import iptables
 from sflgen.commands import read_commands
 from sflgen.commit import load_all, loader
+from sflgen.edits import rule_key
 from sflgen.kernel import Drift, Kernel
 from sflgen.planner import plan_unproved, start_unproved
-from sflgen.put_back import _Hit, _repaired
+from sflgen.put_back import _Hit, _hits, _repaired, put_back
 from sflgen.restore import Outdated, Restore
 from sflgen.session import Session
 from sflgen.settings import Settings, Strategy
@@ -318,10 +321,13 @@ def test_counters_are_no_part_of_the_image_of_a_legacy_table(tool: str, family: 
     assert found == [True, False, 1]
 
 
-def chain_of(names: str) -> list[Any]:
+def program_of(names: str) -> Program:
     rules = "".join(f"-A INPUT -m comment --comment x -s 10.0.0.{ord(name)} -j DROP\n" for name in names)
-    program = iptables.read(f"*filter\n:INPUT ACCEPT [0:0]\n{rules}COMMIT\n")
-    return list(program.table("filter")["INPUT"].rules)
+    return iptables.read(f"*filter\n:INPUT ACCEPT [0:0]\n{rules}COMMIT\n")
+
+
+def chain_of(names: str) -> list[Any]:
+    return list(program_of(names).table("filter")["INPUT"].rules)
 
 
 @pytest.mark.parametrize(
@@ -338,8 +344,6 @@ def chain_of(names: str) -> list[Any]:
 def test_a_chain_is_repaired(
     present: str, wanted: str, lost: list[tuple[int, str]], spared: str, inserted: str, repaired: str
 ) -> None:
-    from sflgen.edits import rule_key
-
     keys = {name: rule_key(chain_of(name)[0]) for name in "abcnxy"}
     hit = _Hit(
         [(at, chain_of(name)[0]) for at, name in lost],
@@ -348,6 +352,27 @@ def test_a_chain_is_repaired(
     )
     found = _repaired(chain_of(present), chain_of(wanted), hit)
     assert [rule_key(rule) for rule in found] == [keys[name] for name in repaired]
+
+
+def test_rules_that_two_deletions_at_one_place_hit_are_put_back_in_order() -> None:
+    """Another program inserted x in front, so x and a are deleted in place of a and b."""
+    program = program_of("abcd")
+    edits = read_commands("-D INPUT 1\n-D INPUT 1", program)
+    (hit,) = _hits(program, edits, [*chain_of("x"), *chain_of("a")]).values()
+    repaired = _repaired(chain_of("bcd"), chain_of("cd"), hit)
+    assert [rule_key(rule) for rule in repaired] == [rule_key(rule) for rule in chain_of("xcd")]
+
+
+def test_a_rule_that_may_have_been_deleted_in_place_of_another_is_told_if_the_tool_lists_none() -> None:
+    """Then the rule that should be gone is still there, and it is unknown what is gone instead."""
+    before = start_unproved(program_of("ab"), Settings(Backend.NFT)).after
+    plan = plan_unproved(before, read_commands("-D INPUT 1", before.master))
+    kernel: Any = SimpleNamespace(stamp=lambda: 1, contents=lambda: before.loaded, settings=before.settings)
+    store: Any = None
+    with pytest.raises(
+        Drift, match="rules may be at wrong places now: which rules it has deleted is unknown"
+    ):
+        put_back(kernel, store, before, plan.after, plan.text, [])
 
 
 def told_of_a_kernel(folder: str, backend: str, commands: list[list[str]]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import re
@@ -26,8 +27,9 @@ from hitables.errors import LiveError, Unsupported
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.kernel.load_save import load
+from hitables.kernel.namespace import run
 from sflgen.commands import read_commands
-from sflgen.commit import loader
+from sflgen.commit import finish_commit, loader
 from sflgen.kernel import Drift, Kernel
 from sflgen.planner import plan_unproved, start_unproved
 from sflgen.settings import Settings
@@ -86,8 +88,6 @@ def refused(folder: str) -> str:
 
 def update_unknown_table(folder: str) -> None:
     """An update of a table in which the kernel has rules and the state has none."""
-    from hitables.kernel.namespace import run
-
     with Store.open(Path(folder)) as store:
         settings = store.state.settings
         kernel = Kernel(store.state.master.family, settings)
@@ -97,8 +97,6 @@ def update_unknown_table(folder: str) -> None:
 
 
 def drifted(folder: str, command: list[str]) -> None:
-    from hitables.kernel.namespace import run
-
     run(command)
     with Store.open(Path(folder)) as store:
         Kernel(store.state.master.family, store.state.settings).check(store.state)
@@ -125,6 +123,113 @@ def test_a_refused_rule_and_drift_change_nothing(backend: str, tmp_path: Path) -
             namespace.call(drifted, folder, [tool, "-I", "INPUT", "-j", "f2b-sshd"])
 
 
+def begun(folder: str) -> tuple[Store, Kernel]:
+    """A compiled rule set in the kernel of the present namespace."""
+    state = start_unproved(prefixes(20), Settings(Backend.NFT)).after
+    run(["iptables-nft-restore"], hitables.write(state.loaded))
+    return Store.create(Path(folder), state), Kernel(Family.IPV4, state.settings)
+
+
+def not_written_to_disk(folder: str) -> str:
+    """The error of a commit whose record the disk refuses while the kernel loads the patch."""
+    store, kernel = begun(folder)
+    before, flush, errors = store.state, os.fsync, [OSError(errno.EIO, os.strerror(errno.EIO))]
+    plan = plan_unproved(before, read_commands("-P INPUT DROP", before.master))
+
+    def refused_once(handle: int) -> None:
+        if errors:
+            raise errors.pop()
+        flush(handle)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(LiveError) as refusal:
+        patch.setattr(os, "fsync", refused_once)
+        store.commit(plan, loader(kernel, store, plan))
+    assert store.state is before
+    kernel.check(before)
+    store.close()
+    return str(refusal.value)
+
+
+@pytest.mark.needs_kernel
+def test_a_patch_whose_record_does_not_reach_the_disk_is_taken_back(tmp_path: Path) -> None:
+    """The disk reports an error once: a second attempt would succeed, and the record be lost."""
+    with Namespace() as namespace:
+        told = namespace.call(not_written_to_disk, str(tmp_path / "st"))
+    assert "nothing is changed\n" in told and told.endswith("/journal.1: Input/output error")
+
+
+def killed(folder: str, command: str, loads: bool) -> None:
+    """A process is killed before it knows that the kernel has the patch of its commit; or has it not."""
+    store, kernel = begun(folder)
+    plan = plan_unproved(store.state, read_commands(command, store.state.master))
+
+    def load_and_die(patch: str) -> None:
+        if loads:
+            loader(kernel, store, plan)(patch)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        store.commit(plan, load_and_die)
+    store.close()
+
+
+def finished(folder: str, change: str = "") -> tuple[str, int, bool]:
+    """The error when a commit is finished after *change*; then the version, and whether it is unsettled."""
+    if change:
+        run(["iptables-nft", *change.split()])
+    error = ""
+    with Store.open(Path(folder)) as store:
+        try:
+            finish_commit(store, Kernel(Family.IPV4, store.state.settings))
+        except LiveError as refusal:
+            error = str(refusal)
+        return error, store.state.version, store.unsettled is not None
+
+
+BAN = "-I INPUT 9 -s 192.0.2.1 -j DROP"
+OF_ANOTHER_PROGRAM = "INPUT -s 192.0.2.7 -j DROP"
+
+
+@pytest.mark.needs_kernel
+def test_a_killed_commit_that_the_kernel_has_is_not_undone_while_it_has_other_changes_too(
+    tmp_path: Path,
+) -> None:
+    folder = str(tmp_path / "st")
+    with Namespace() as namespace:
+        namespace.call(killed, folder, BAN, True)
+        error, *left = namespace.call(finished, folder, f"-I {OF_ANOTHER_PROGRAM}")
+        assert "the kernel does not hold the rule set of the state" in error and left == [2, True]
+        assert namespace.call(finished, folder, f"-D {OF_ANOTHER_PROGRAM}") == ("", 2, False)
+
+
+@pytest.mark.needs_kernel
+def test_a_killed_commit_whose_patch_the_kernel_refuses_is_undone(tmp_path: Path) -> None:
+    folder = str(tmp_path / "st")
+    with Namespace() as namespace:
+        namespace.call(killed, folder, "-I INPUT 9 -m set --match-set gone src -j DROP", False)
+        error, *left = namespace.call(finished, folder)
+        assert "the kernel refuses the patch; nothing is changed" in error and left == [1, False]
+        assert namespace.call(finished, folder) == ("", 1, False)
+
+
+def commanded(folder: str, command: str) -> str:
+    """The rules of the kernel after a kill and the next command."""
+    killed(folder, BAN, loads=False)
+    done = sflgen(command, "--live", "--state", folder)
+    assert done.exit_code == 0, done.stderr
+    return run(["iptables-nft-save"])
+
+
+@pytest.mark.needs_kernel
+@pytest.mark.parametrize("command", ["status", "stream"])
+def test_a_killed_commit_is_completed_by_a_command_that_makes_none(command: str, tmp_path: Path) -> None:
+    with Namespace() as namespace:
+        rules = namespace.call(commanded, str(tmp_path / "st"), command)
+    assert "-s 192.0.2.1/32 -j DROP" in rules
+    with Store.open(tmp_path / "st") as store:
+        assert store.state.version == 2 and store.unsettled is None
+
+
 @pytest.mark.needs_kernel
 @both
 def test_a_state_does_not_begin_with_rules_that_the_kernel_does_not_hold(
@@ -144,7 +249,6 @@ def test_a_state_does_not_begin_with_rules_that_the_kernel_does_not_hold(
 
 def counts_around_a_refusal(folder: str, backend: str, text: str) -> list[list[str]]:
     """The rules of table filter with their counters, before and after a patch of which the kernel takes half."""
-    from hitables.kernel.namespace import run
 
     def counted() -> list[str]:
         saved = run([f"iptables-{backend}-save", "-c", "-t", "filter"])
@@ -179,7 +283,6 @@ def test_counters_stay_when_the_kernel_refuses_the_second_table_of_a_patch(
 
 def begun_after_apply(folder: str, backend: str, text: str) -> tuple[list[str], int, int]:
     """What `init --live` says of rules that `hitables apply` loaded, and bytes counted before and after its way."""
-    from hitables.kernel.namespace import run
 
     def counted() -> int:
         saved = run([f"iptables-{backend}-save", "-c", "-t", "filter"])
@@ -228,8 +331,6 @@ def test_rules_of_apply_are_taken_over_with_their_counters(backend: str, tmp_pat
 
 def in_one_batch(folder: str, backend: str, program: str, commands: str) -> list[str]:
     """The chain "users" in the kernel after *commands*; the kernel is as the state says."""
-    from hitables.kernel.namespace import run
-
     run([f"iptables-{backend}-restore"], program)
     run([forked(), "init", "--live", "--backend", backend, "--state", folder])
     run([forked(), "apply-commands", "--live", "--state", folder, "-"], commands)
@@ -259,8 +360,6 @@ MISPRINTED = {
 
 def answers(folder: str, backend: str, program: str) -> list[str]:
     """Those to a rule that the tool would print as another, and to the next update."""
-    from hitables.kernel.namespace import run
-
     run([forked(), "init", program, "--live", "--backend", backend, "--state", folder])
     with pytest.raises(LiveError, match="prints"):
         run([forked(), "apply-commands", "--live", "--state", folder, "-"], MISPRINTED[backend] + "\n")
@@ -284,8 +383,6 @@ def test_a_rule_that_the_tool_prints_as_another_is_refused(backend: str, tmp_pat
 
 def run_killed(folder: str, backend: str, program: str, moments: list[tuple[int, float]]) -> list[int]:
     """`sflgen stream --live`, killed so many answers and seconds after it began; the updates that it performed."""
-    from hitables.kernel.namespace import run
-
     run([forked(), "init", program, "--live", "--backend", backend, "--delta", "4", "--state", folder])
     master, done = state_after_kill(Path(folder)).master, []
     for number, (answers, moment) in enumerate(moments):

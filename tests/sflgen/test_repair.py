@@ -216,6 +216,17 @@ def test_a_killed_command_and_a_foreign_change_are_repaired_together(host: Host)
     assert "192.0.2.7" in rules and "192.0.2.1/" not in rules
 
 
+@pytest.mark.either_backend
+def test_a_dry_run_after_a_killed_command_changes_nothing(host: Host) -> None:
+    host.namespace.call(commit_that_is_killed, host.folder)
+    host.iptables("-I", "INPUT", "-s", "192.0.2.7", "-j", "DROP")
+    (journal,) = Path(host.folder).glob("journal.*")
+    written, before = journal.read_bytes(), host.save()
+    for way in ("--take", "--undo"):
+        assert host.sflgen("repair", way, "--dry-run") == 1, host.output
+    assert journal.read_bytes() == written and host.save() == before
+
+
 def test_counters_of_rules_that_stay_go_on(host: Host) -> None:
     host.namespace.run(["ip", "link", "set", "lo", "up"])
     host.iptables("-I", "INPUT", "-s", "127.0.0.1", "-p", "udp", "-j", "ACCEPT")

@@ -114,6 +114,19 @@ def test_a_silent_tool_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         Restore((str(silent),), ()).load("*filter\nCOMMIT\n", lambda: None)
 
 
+def test_ctrl_c_in_a_terminal_does_not_reach_a_tool_that_stays(tmp_path: Path) -> None:
+    """A terminal sends SIGINT to processes of its own session alone."""
+    repeats = tmp_path / "repeats"
+    repeats.write_text("#!/bin/sh\nexec cat\n")
+    repeats.chmod(0o755)
+    tool = Restore((str(repeats),), ())
+    tool.run("*filter\nCOMMIT\n")
+    assert tool._tool is not None
+    session = os.getsid(tool._tool.pid)
+    tool.close()
+    assert session != os.getsid(0)
+
+
 def test_a_tool_that_cannot_be_started_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a LiveError is answered, and undoes the commit."""
     (tmp_path / "none").write_text("")

@@ -276,12 +276,18 @@ def test_a_patch_that_the_kernel_refuses_changes_nothing(folder: Path) -> None:
     assert journal.read_bytes() == before
 
 
-def test_a_commit_interrupted_during_the_load_is_unsettled(folder: Path) -> None:
+def interrupt_a_load(folder: Path) -> None:
+    """A commit of version 5, of which it is unknown whether the kernel has it."""
+
     def killed(patch: str) -> None:
         raise KeyboardInterrupt
 
     with Store.open(folder) as store, pytest.raises(KeyboardInterrupt):
         store.commit(plan_unproved(store.state, read_commands("-P INPUT DROP", store.state.master)), killed)
+
+
+def test_a_commit_interrupted_during_the_load_is_unsettled(folder: Path) -> None:
+    interrupt_a_load(folder)
     with Store.open(folder) as store:
         assert store.unsettled is not None and store.state.version == store.unsettled.version + 1
         with pytest.raises(HitablesError, match="it is unknown"):
@@ -289,6 +295,80 @@ def test_a_commit_interrupted_during_the_load_is_unsettled(folder: Path) -> None
         store.undo()
     with Store.open(folder) as store:
         assert store.unsettled is None and store.state.version == 4
+
+
+def test_a_long_journal_is_kept_while_its_last_commit_is_unsettled(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new generation would hold the commit as if the kernel had it."""
+    interrupt_a_load(folder)
+    monkeypatch.setattr("sflgen.store.MAX_JOURNAL", 0)
+    for _ in range(2):
+        with Store.open(folder) as store:
+            assert store.unsettled is not None and store.state.version == 5
+
+
+def test_an_unsettled_commit_can_be_undone_though_the_line_behind_it_is_cut_off(folder: Path) -> None:
+    """The machine stopped while it wrote that the kernel has the commit."""
+    interrupt_a_load(folder)
+    (journal,) = folder.glob("journal.*")
+    with journal.open("ab") as file:
+        file.write(b"settled")
+    with Store.open(folder) as store:
+        assert store.unsettled is not None
+        store.undo()
+    with Store.open(folder) as store:
+        assert store.unsettled is None and store.state.version == 4
+
+
+@pytest.fixture
+def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is flushed to disk and renamed, in order; a test adds events of its own."""
+    events: list[str] = []
+    fsync, rename = os.fsync, os.replace
+
+    def flushed(handle: int) -> None:
+        events.append(f"flushed {Path(os.readlink(f'/proc/self/fd/{handle}')).name}")
+        fsync(handle)
+
+    def renamed(old: Path, new: Path) -> None:
+        events.append(f"renamed {new.name}")
+        rename(old, new)
+
+    monkeypatch.setattr(os, "fsync", flushed)
+    monkeypatch.setattr(os, "replace", renamed)
+    return events
+
+
+def test_a_commit_is_on_disk_before_its_patch_is_shown_and_before_a_load_returns(
+    folder: Path, events: list[str]
+) -> None:
+    with Store.open(folder) as store:
+        plan = plan_unproved(store.state, read_commands("-P INPUT DROP", store.state.master))
+        store.commit(plan, show=lambda patch: events.append("shown"))
+        plan = plan_unproved(store.state, read_commands("-P INPUT ACCEPT", store.state.master))
+        store.commit(plan, load=lambda patch: events.append("loaded"))
+    assert events == ["flushed journal.1", "shown", "loaded", "flushed journal.1"]
+
+
+def test_a_commit_that_is_taken_back_is_removed_from_the_disk(folder: Path, events: list[str]) -> None:
+    def broken(patch: str) -> None:
+        events.append("not shown")
+        raise BrokenPipeError
+
+    with Store.open(folder) as store, pytest.raises(BrokenPipeError):
+        plan = plan_unproved(store.state, read_commands("-P INPUT DROP", store.state.master))
+        store.commit(plan, show=broken)
+    assert events == ["flushed journal.1", "not shown", "flushed journal.1"]
+
+
+def test_the_files_of_a_generation_are_on_disk_before_it_becomes_current(
+    folder: Path, events: list[str]
+) -> None:
+    with Store.open(folder) as store:
+        store.compact()
+    files = ("master.2.rules", "loaded.2.rules", "map.2", "journal.2", "state.new")
+    assert events == [*(f"flushed {name}" for name in files), "renamed state", f"flushed {folder.name}"]
 
 
 @pytest.mark.parametrize("loads", [False, True])

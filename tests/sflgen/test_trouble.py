@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
@@ -20,7 +20,9 @@ from support.small_namespace import Namespace
 
 import hitables
 from hitables.kernel.namespace import run
+from sflgen.planner import Plan
 from sflgen.refused import Refused
+from sflgen.store import Store
 
 
 @pytest.fixture
@@ -383,6 +385,33 @@ def test_an_interrupt_during_a_load_is_answered_after_it(backend: str, tmp_path:
     forked()  # one server for all namespaces
     with Namespace() as namespace:
         namespace.call(is_interrupted, str(tmp_path / "st"), str(rules), backend)
+
+
+def begins_and_is_interrupted(folder: str) -> list[int]:
+    """The exit status of init, interrupted when the kernel has the patch, and of the next command."""
+    commit = Store.commit
+
+    def interrupted(store: Store, plan: Plan, load: Callable[[str], None]) -> None:
+        def load_and_stop(patch: str) -> None:
+            load(patch)
+            raise KeyboardInterrupt
+
+        commit(store, plan, load_and_stop)
+
+    run(["iptables-nft-restore"], hitables.write(prefixes(20)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Store, "commit", interrupted)
+        begun = sflgen("init", "--live", "--backend", "nft", "--state", folder)
+    return [begun.exit_code, sflgen("status", "--live", "--state", folder).exit_code]
+
+
+@pytest.mark.needs_kernel
+def test_a_state_whose_first_load_is_interrupted_stays(tmp_path: Path) -> None:
+    """The kernel has compiled rules then, and the state alone has their source."""
+    with Namespace() as namespace:
+        statuses = namespace.call(begins_and_is_interrupted, str(tmp_path / "st"))
+    assert statuses == [130, 0]
+    assert sflgen("print", "--state", str(tmp_path / "st")).stdout.count("-A INPUT") == 20
 
 
 @pytest.mark.needs_kernel
