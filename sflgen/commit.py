@@ -63,12 +63,12 @@ def finish_commit(store: Store, kernel: Kernel) -> None:
     """Complete the last commit if a crash interrupted it.
 
     If the kernel has its patch, it is settled; if the kernel has the state before, the patch is loaded
-    now; else Drift.
+    now; else Drift.  The commit is undone if the kernel refuses the patch.
     """
     before = store.unsettled
     if before is None:
         return
-    if not kernel.differences(store.state):
+    if kernel.may_hold(store.state) == []:
         store.settle()
         return
     kernel.check(before)

@@ -77,6 +77,10 @@ class Drift(LiveError):
     """The kernel does not hold the loaded rule set of the state."""
 
 
+class Unloadable(LiveError):
+    """The kernel refuses rules of the state."""
+
+
 class Kernel:
     """The tables of the current network namespace, through the tools of one backend.
 
@@ -225,13 +229,23 @@ class Kernel:
             differences = by_table(state, self.as_stored(state.loaded), contents)
         return differences
 
+    def may_hold(self, state: State) -> list[str] | None:
+        """As `differences`; None if the kernel refuses rules of *state*, so that it cannot have them."""
+        try:
+            return self.differences(state)
+        except Unloadable:
+            return None
+
     def as_stored(self, program: Program) -> Program:
-        """*program* as the kernel stores it, read from a scratch namespace."""
+        """*program* as the kernel stores it, read from a scratch namespace; Unloadable if that refuses it."""
         from hitables.emit.text import write
 
         backend = Backend(self.settings.backend)
         with Namespace() as namespace:
-            load_into(write(program), self.family, backend, namespace)
+            try:
+                load_into(write(program), self.family, backend, namespace)
+            except LiveError as error:
+                raise Unloadable(str(error)) from None
             stored = save_from(self.family, backend, namespace)
         return iptables.read(stored, family=self.family, name="loaded")
 
@@ -364,7 +378,7 @@ class Kernel:
     def _has_table(self, state: State, contents: Program, table: str) -> bool:
         """Whether *table* of *contents* is that of *state*, which the kernel may refuse."""
         state = replace(state, loaded=_only(state.loaded, {table}))
-        with contextlib.suppress(LiveError):  # refused: the kernel cannot have it
+        with contextlib.suppress(Unloadable):  # the kernel cannot have it
             return not self.compared(state, _only(contents, {table}))
         return False
 

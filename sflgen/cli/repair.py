@@ -15,6 +15,7 @@ from .options import no_prove_option, state_section, warn
 if TYPE_CHECKING:
     from ..kernel import Kernel
     from ..repair import Foreign
+    from ..state import State
     from ..store import Store
 
 
@@ -55,8 +56,7 @@ def repair(folder: str, takes: bool | None, dry_run: bool, no_prove: bool) -> No
     with Store.open(Path(folder)) as store:
         kernel = Kernel(store.state.master.family, store.state.settings)
         warn(kernel)
-        _settle(kernel, store, dry_run)
-        foreign = find(kernel, store.state)
+        foreign = find(kernel, _settled(kernel, store, dry_run))
         if not foreign.differences:
             click.echo("the kernel holds the rule set of the state; nothing is changed")
             return
@@ -92,18 +92,22 @@ def _tell(foreign: Foreign) -> None:
         click.echo(f"… and {len(foreign.differences) - 10} more")
 
 
-def _settle(kernel: Kernel, store: Store, dry_run: bool) -> None:
-    """If a command was killed before the kernel had its patch, and other programs changed rules besides:
-    go on from the state that the kernel resembles most.
+def _settled(kernel: Kernel, store: Store, dry_run: bool) -> State:
+    """The state to go on from.  If a command was killed before the kernel had its patch, and other programs
+    changed rules besides, it is that which the kernel resembles most; with *dry_run* that is not recorded.
     """
     before = store.unsettled
-    if before is None or dry_run:
-        return
-    after = kernel.differences(store.state)
-    if after and len(kernel.differences(before)) < len(after):
+    if before is None:
+        return store.state
+    after = kernel.may_hold(store.state)
+    is_undone = after is None or (after and len(kernel.differences(before)) < len(after))
+    if dry_run:
+        return before if is_undone else store.state
+    if is_undone:
         store.undo()
     else:
         store.settle()
+    return store.state
 
 
 def _undo(kernel: Kernel, store: Store, foreign: Foreign, dry_run: bool, no_prove: bool) -> None:

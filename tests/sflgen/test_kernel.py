@@ -203,10 +203,14 @@ def test_a_killed_commit_that_the_kernel_has_is_not_undone_while_it_has_other_ch
 
 
 @pytest.mark.needs_kernel
-def test_a_killed_commit_whose_patch_the_kernel_refuses_is_undone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("refused", [
+    "-m set --match-set gone src",  # created in a scratch namespace, so only the kernel itself refuses it
+    "-m rateest --rateest none --rateest-gt --rateest-pps 5",
+])  # fmt: skip
+def test_a_killed_commit_whose_patch_the_kernel_refuses_is_undone(refused: str, tmp_path: Path) -> None:
     folder = str(tmp_path / "st")
     with Namespace() as namespace:
-        namespace.call(killed, folder, "-I INPUT 9 -m set --match-set gone src -j DROP", False)
+        namespace.call(killed, folder, f"-I INPUT 9 {refused} -j DROP", False)
         error, *left = namespace.call(finished, folder)
         assert "the kernel refuses the patch; nothing is changed" in error and left == [1, False]
         assert namespace.call(finished, folder) == ("", 1, False)

@@ -219,11 +219,12 @@ def test_a_killed_command_and_a_foreign_change_are_repaired_together(host: Host)
 @pytest.mark.either_backend
 def test_a_dry_run_after_a_killed_command_changes_nothing(host: Host) -> None:
     host.namespace.call(commit_that_is_killed, host.folder)
-    host.iptables("-I", "INPUT", "-s", "192.0.2.7", "-j", "DROP")
+    host.iptables("-I", "FORWARD", "-s", "192.0.2.7", "-j", "DROP")
     (journal,) = Path(host.folder).glob("journal.*")
     written, before = journal.read_bytes(), host.save()
     for way in ("--take", "--undo"):
         assert host.sflgen("repair", way, "--dry-run") == 1, host.output
+        assert "192.0.2.7" in host.output and "192.0.2.1/" not in host.output, "as without --dry-run"
     assert journal.read_bytes() == written and host.save() == before
 
 
