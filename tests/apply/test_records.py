@@ -14,33 +14,14 @@ from pathlib import Path
 
 import pytest
 from support.powerless import powerless, public_folder
+from support.small_records import FILTER, NAT, add
 
 from hitables.apply.boot_clock import boot_id
-from hitables.apply.in_force import beside, in_force, own_places
-from hitables.apply.records import CONFIRMED, FOUND, ROLLED_BACK, ApplyState, Half, Record, TakenBack, Waiting
+from hitables.apply.in_force import in_force, own_places
+from hitables.apply.records import FOUND, ROLLED_BACK, ApplyState, TakenBack, Waiting
 from hitables.apply.store import KEPT, StateDirectory
-from hitables.apply.texts import empty
 from hitables.errors import FileError, HitablesError, LiveError
 from hitables.ir.fields import Family
-
-FILTER, NAT = ("filter",), ("nat",)
-
-
-def add(
-    store: StateDirectory, state: ApplyState, tables: tuple[str, ...], status: str = CONFIRMED
-) -> ApplyState:
-    """The state after an apply of *tables* of IPv4, which is confirmed or taken back."""
-    halves = {Family.IPV4: Half({table: empty(table) for table in tables})}
-    base = store.record(state.confirmed) if state.confirmed else None
-    record = Record(state.last + 1, 0.0, "nft", (), halves, state.confirmed)
-    record = replace(record, beside=beside(base, "nft", own_places(record)))
-    state = store.add(state, record, status)
-    return replace(state, confirmed=record.number) if status == CONFIRMED else state
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> StateDirectory:
-    return StateDirectory.open(str(tmp_path), create=True)
 
 
 def test_records_that_are_in_force_are_kept(store: StateDirectory) -> None:
