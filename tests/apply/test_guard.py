@@ -87,6 +87,16 @@ def test_a_guard_that_cannot_take_rules_back_tries_it_for_an_hour(
     assert "No space left on device; hitables rollback tries it once more" in last
 
 
+def test_a_guard_ignores_what_ends_or_stops_the_processes_of_a_session() -> None:
+    started = guard.start(guard.Duty(lambda: False, lambda: False, lambda why: None))
+    lines = Path(f"/proc/{started.pid}/status").read_text().splitlines()
+    (ignored,) = [int(line.split()[1], 16) for line in lines if line.startswith("SigIgn:")]
+    for name in ("HUP", "INT", "QUIT", "TERM", "PIPE", "ALRM", "USR1", "USR2", "TSTP", "TTOU"):
+        assert ignored >> signal.Signals[f"SIG{name}"] - 1 & 1, name
+    started.abandon()
+    guard.wait_for_end(started.pid)
+
+
 def test_a_guard_that_has_ended_is_not_alive_although_its_parent_has_not_noticed() -> None:
     child = os.fork()
     if not child:
@@ -105,7 +115,7 @@ def test_the_time_that_is_left_goes_on_while_the_machine_sleeps(monkeypatch: pyt
 
 @dataclass
 class Given:
-    """What an apply with `--confirm 600` gives its guard and systemd, and whether a new connection confirms."""
+    """What guard and systemd are told by an apply with `--confirm 600`, and whether a connection confirms."""
 
     seconds: list[float]
     begun: list[list[str]]
