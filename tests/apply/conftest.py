@@ -12,6 +12,7 @@ from support.firewall import Firewall
 from support.small_namespace import Namespace
 from support.tables_in_force import NAT, SIX, filtered
 
+from hitables.apply.store import StateDirectory
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 
@@ -21,6 +22,12 @@ def firewall(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Firewal
     """A firewall of each backend, in a namespace of its own."""
     with Namespace() as namespace:
         yield Firewall(namespace, tmp_path, request.param)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> StateDirectory:
+    """A new state directory."""
+    return StateDirectory.open(str(tmp_path / "state"), create=True)
 
 
 @pytest.fixture(scope="session")

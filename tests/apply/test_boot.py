@@ -159,6 +159,22 @@ def test_a_boot_loads_the_first_step_that_is_whole_and_taken(
         assert_closed_but_for_ssh(booted)
 
 
+@pytest.mark.either_backend
+def test_a_host_that_can_load_no_text_is_closed_by_single_commands(disk: Disk, booted: Firewall) -> None:
+    tools = disk.folder / "tools"
+    tools.mkdir()
+    for family in ("iptables", "ip6tables"):
+        tool = tools / f"{family}-{disk.machine.backend.value}-restore"
+        tool.write_text("#!/bin/sh\necho no memory >&2\nexit 1\n")
+        tool.chmod(0o755)
+    disk.find_first(tools)
+    _, messages = booted.namespace.call(execute, ["/bin/sh", str(disk.boot / "load")])
+    assert messages.count("no rules can be loaded; the policies of INPUT and FORWARD are DROP") == 2
+    for family in Family:
+        saved = booted.save(family)
+        assert ":INPUT DROP" in saved and ":FORWARD DROP" in saved
+
+
 def test_the_families_do_not_wait_for_each_other(disk: Disk, booted: Firewall) -> None:
     disk.damage("compiled6", "truncated")
     disk.damage("source6", "missing")

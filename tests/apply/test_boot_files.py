@@ -9,9 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.disk_order import recorded
 
 from hitables.apply import boot_files
-from hitables.apply.boot_files import BootSettings, keep_for_boot, set_settings
+from hitables.apply.boot_files import BootSettings, boot_notes, keep_for_boot, set_settings
 from hitables.apply.boot_script import SshAccess, checksum
 from hitables.apply.boot_texts import BootRules, boot_rules
 from hitables.apply.boot_unit import UNIT
@@ -83,6 +84,25 @@ def test_a_full_disk_at_any_moment_leaves_the_old_generation_or_the_new_one(
     keep(tmp_path, 200)
     assert number_of(tmp_path) == 200
     assert [path.name for path in tmp_path.glob("boot-*")] == [os.readlink(tmp_path / "boot")]
+
+
+def test_a_generation_is_on_the_disk_before_a_boot_can_see_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_settings(tmp_path, BootSettings(access=SshAccess()))
+    events = recorded(monkeypatch)
+    keep(tmp_path, 1)
+    seen = events.index("renamed boot")
+    written = [f"flushed {path.name}" for path in (tmp_path / "boot").iterdir()]
+    assert {*written, "flushed boot-1"} <= set(events[:seen])
+    assert events[seen + 1 :] == [f"flushed {tmp_path.name}"]
+
+
+def test_a_step_that_an_earlier_boot_has_reached_is_not_told(tmp_path: Path) -> None:
+    (tmp_path / "booted").write_text("this\n4 closed\n6 compiled\n")
+    (note,) = boot_notes(tmp_path, "this")
+    assert note.startswith("IPv4: at boot the closed rules were loaded")
+    assert boot_notes(tmp_path, "another") == []
 
 
 def test_the_rules_confirmed_before_are_the_last_step_and_stay_it(tmp_path: Path) -> None:
@@ -239,3 +259,11 @@ def test_the_boot_lets_in_ssh_at_the_ports_of_all_addresses(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("SSH_CONNECTION", raising=False)
     assert ssh_ports()[:3] == (22, 2222, 2223)
+
+
+def test_the_boot_lets_in_ssh_at_the_port_of_this_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("SSH_CONNECTION", "192.0.2.7 40000 192.0.2.1 2244")
+    assert 2244 in ssh_ports()

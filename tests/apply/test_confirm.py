@@ -20,16 +20,21 @@ from pathlib import Path
 import pytest
 from support.firewall import Firewall, plain
 from support.small_namespace import Namespace
+from support.small_records import FILTER, add, let_wait
 from support.waiting_rules import HITABLES, NEW, OLD, add_a_jail, guard_of, status_of
 
-from hitables.apply import guard
+from hitables.apply import confirm as confirming
+from hitables.apply import connections, guard
 from hitables.apply.boot_clock import boot_id
 from hitables.apply.check_command import why_failed
+from hitables.apply.connections import NewConnections
+from hitables.apply.in_force import confirm_record
 from hitables.apply.records import ApplyState, Waiting
 from hitables.apply.request import ApplyRequest, Reporter
 from hitables.apply.run import apply
+from hitables.apply.still_held import NotHeld
 from hitables.apply.store import StateDirectory
-from hitables.errors import LiveError
+from hitables.errors import FileError, HitablesError, LiveError
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 
@@ -131,6 +136,50 @@ def test_a_check_decides(firewall: Firewall) -> None:
     firewall.hitables("apply", firewall.file(NEW), "--check", "sleep 100", "--confirm", 0.5, status=2)
     assert plain(firewall.save()) == before
     assert status_of(firewall)[2] == "confirmed"
+
+
+def test_rules_whose_confirmation_cannot_be_written_go_on_waiting(
+    store: StateDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The guard would take them for ended, and nobody would take them back."""
+    let_wait(store, add(store, ApplyState(), FILTER))
+
+    def refuse(self: StateDirectory, state: ApplyState) -> None:
+        raise FileError("state.json: No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(FileError, match="No space left"):
+        patch.setattr(StateDirectory, "set_state", refuse)
+        confirm_record(store, store.state(), 2)
+    assert store.state().waiting is not None
+
+
+def test_rules_that_were_loaded_in_part_are_not_confirmed(store: StateDirectory) -> None:
+    """As after a kill of the apply; not even with --force."""
+    let_wait(store, add(store, ApplyState(), FILTER), until=0.0)
+    store.close()
+    with pytest.raises(HitablesError, match="rule set 2 was not loaded completely: hitables rollback"):
+        confirming.confirm(str(store.folder), force=True)
+    assert store.state().waiting is not None
+
+
+def test_a_connection_that_came_while_the_rules_were_changed_does_not_confirm_them_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object) -> None:
+        raise NotHeld("rules are missing")
+
+    clients: set[tuple[str, int]] = set()
+    monkeypatch.setattr(connections, "_cookies_used", lambda: 0)
+    monkeypatch.setattr(NewConnections, "_listed", lambda self: (frozenset(clients), frozenset(clients)))
+    new = NewConnections("127.0.0.1", 22)
+    new.look()
+    clients.add(("127.0.0.1", 5001))
+    monkeypatch.setattr(confirming, "confirm", refuse)
+    assert not confirming.confirmed_by_connection(str(tmp_path), 1, new)
+    monkeypatch.setattr(confirming, "confirm", lambda *arguments: (1, []))
+    assert not confirming.confirmed_by_connection(str(tmp_path), 1, new)
+    clients.add(("127.0.0.1", 5002))
+    assert confirming.confirmed_by_connection(str(tmp_path), 1, new)
 
 
 def connect(port: int) -> None:

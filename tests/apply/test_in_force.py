@@ -437,6 +437,7 @@ def test_a_rollback_that_cannot_be_recorded_is_taken_back(firewall: Firewall) ->
     error = firewall.namespace.call(roll_back_on_a_full_disk, str(firewall.state), 1)
     assert "No space left on device; rule set 3 is loaded again" in error
     assert "--dport 2222 " in before and "--dport 2222 " in firewall.save()
+    assert "--dport 2222 " in (firewall.state / "confirmed.rules").read_text()
     assert "IPv4, table filter: the kernel holds rule set 3" in firewall.hitables("status").stdout
     firewall.hitables("rollback")
     assert "--dport 22 " in firewall.save()

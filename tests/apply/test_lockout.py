@@ -164,6 +164,12 @@ def test_marks_that_nothing_sets_are_none(firewall: Firewall) -> None:
     assert "only if" not in firewall.apply(firewall.file(text), environment=SSH).stderr
 
 
+@ONE
+def test_rules_of_the_other_family_cannot_end_a_session(firewall: Firewall) -> None:
+    six = firewall.file("*filter\n:INPUT DROP [0:0]\n-A INPUT -s 2001:db8::/32 -j ACCEPT\nCOMMIT\n")
+    assert "session" not in firewall.apply(six, "--dry-run", status=1, environment=SSH).stderr
+
+
 def test_a_table_that_stays_decides_nothing_about_new_rules(firewall: Firewall) -> None:
     firewall.load("*mangle\n-A PREROUTING -s 10.0.0.0/8 -j DROP\nCOMMIT\n")
     firewall.apply(firewall.file("*filter\n-A INPUT -j ACCEPT\nCOMMIT\n"), environment=SSH)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.firewall import Firewall
@@ -198,6 +199,36 @@ def test_a_chain_that_a_text_enters_may_be_removed_before_the_text_is_loaded(
 @pytest.mark.needs_kernel
 def test_a_text_that_is_refused_while_nobody_changes_rules_is_tried_once(namespace: Namespace) -> None:
     assert namespace.call(times_tried) == 1
+
+
+def perform_beside_a_flush() -> str:
+    """The error of a change whose rules another program flushes as soon as they are loaded, each time."""
+    kernel = Kernel(Family.IPV4, Backend.NFT)
+    change = RuleSetChange(kernel, Wanted(parse(NEW)), is_docker)
+    flip = load._flip
+
+    def disturbed(*arguments: Any) -> float:
+        seconds = flip(*arguments)
+        iptables("-F", "FORWARD")
+        return seconds
+
+    load._flip = disturbed  # in this process of the namespace
+    with pytest.raises(LiveError) as raised:
+        perform([change])
+    return str(raised.value)
+
+
+@pytest.mark.needs_kernel
+def test_rules_that_another_program_flushes_each_time_are_not_taken_for_loaded(namespace: Namespace) -> None:
+    error = namespace.call(perform_beside_a_flush)
+    expected = "other programs change the rules as fast as they are loaded: table filter, chain FORWARD"
+    assert error == expected
+
+
+def test_rules_behind_another_policy_are_not_those_that_were_loaded() -> None:
+    dropping, accepting = (TextChain(policy, (TextRule("-j ACCEPT"),)) for policy in ("DROP", "ACCEPT"))
+    assert load._more_rules(dropping, dropping) == []
+    assert load._more_rules(accepting, dropping) is None
 
 
 def bodies(wanted: str, kernel: str, came_from_kernel: bool) -> list[str]:

@@ -8,39 +8,25 @@ import json
 import os
 import re
 import shutil
+import socket
 import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.disk_order import recorded
 from support.powerless import powerless, public_folder
+from support.small_records import FILTER, NAT, add, let_wait
 
 from hitables.apply.boot_clock import boot_id
-from hitables.apply.in_force import beside, in_force, own_places
-from hitables.apply.records import CONFIRMED, FOUND, ROLLED_BACK, ApplyState, Half, Record, TakenBack, Waiting
+from hitables.apply.confirm import confirm
+from hitables.apply.guard import Guard
+from hitables.apply.in_force import in_force, own_places
+from hitables.apply.records import FOUND, ROLLED_BACK, ApplyState, TakenBack, Waiting
+from hitables.apply.run import _confirm_now
 from hitables.apply.store import KEPT, StateDirectory
-from hitables.apply.texts import empty
 from hitables.errors import FileError, HitablesError, LiveError
 from hitables.ir.fields import Family
-
-FILTER, NAT = ("filter",), ("nat",)
-
-
-def add(
-    store: StateDirectory, state: ApplyState, tables: tuple[str, ...], status: str = CONFIRMED
-) -> ApplyState:
-    """The state after an apply of *tables* of IPv4, which is confirmed or taken back."""
-    halves = {Family.IPV4: Half({table: empty(table) for table in tables})}
-    base = store.record(state.confirmed) if state.confirmed else None
-    record = Record(state.last + 1, 0.0, "nft", (), halves, state.confirmed)
-    record = replace(record, beside=beside(base, "nft", own_places(record)))
-    state = store.add(state, record, status)
-    return replace(state, confirmed=record.number) if status == CONFIRMED else state
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> StateDirectory:
-    return StateDirectory.open(str(tmp_path), create=True)
 
 
 def test_records_that_are_in_force_are_kept(store: StateDirectory) -> None:
@@ -82,6 +68,72 @@ def test_what_is_copied_for_the_guard_is_all_that_a_rollback_needs(
     assert {folder.stat().st_mode & 0o777 for folder in folders} == {0o700}, "of root alone"
     assert [in_force(again, number) for number in (3, 4)] == before
     assert [part.number for part in before[0].parts] == [3, 1]
+
+
+def test_what_is_copied_for_the_guard_has_the_members_of_ipsets(store: StateDirectory) -> None:
+    state = let_wait(store, add(store, ApplyState(), FILTER))
+    saved = "create allowed hash:ip\nadd allowed 192.0.2.1\n"
+    store.save_set("allowed", saved)
+    copy = store.copy(state)
+    shutil.rmtree(store.folder / "sets")
+    assert store.mend(copy) and store.kept_set("allowed") == saved
+
+
+@pytest.mark.parametrize("by", ["the command", "the apply itself"])
+def test_old_records_go_with_each_confirmation(
+    by: str, store: StateDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hitables.apply.store.KEPT", 1)
+    state = add(store, add(store, add(store, ApplyState(), FILTER), FILTER), FILTER)
+    state = let_wait(store, state)
+    if by == "the command":
+        store.close()
+        confirm(str(store.folder), force=True)
+    else:
+        with socket.socket() as closed:
+            _confirm_now(store, state, Guard(os.getpid(), closed))
+    assert store.numbers() == [2, 3, 4]
+
+
+def test_a_record_that_cannot_be_removed_as_a_whole_is_none_any_more(
+    store: StateDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(store, ApplyState(), FILTER)
+    unlink = Path.unlink
+
+    def refused(path: Path, missing_ok: bool = False) -> None:
+        if path.name == "loaded4":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        unlink(path, missing_ok)
+
+    with monkeypatch.context() as patch, pytest.raises(FileError, match="Input/output error"):
+        patch.setattr(Path, "unlink", refused)
+        store.remove([1])
+    assert not store.has(1) and store.numbers() == []
+
+
+def test_a_state_survives_a_loss_of_power_once_it_is_written(
+    store: StateDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = recorded(monkeypatch)
+    store.set_state(ApplyState())
+    first, *rest = events
+    assert first.startswith("flushed .state.json.")
+    assert rest == ["renamed state.json", f"flushed {store.folder.name}"]
+
+
+def test_a_log_that_cannot_be_written_stops_nothing(store: StateDirectory) -> None:
+    (store.folder / "log").symlink_to("/dev/full")
+    store.log("1: confirmed")
+
+
+def test_a_new_state_directory_is_of_root_alone(tmp_path: Path) -> None:
+    mask = os.umask(0)
+    try:
+        StateDirectory.open(str(tmp_path / "state"), create=True).close()
+    finally:
+        os.umask(mask)
+    assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
 
 
 def test_a_record_of_which_tables_are_not_kept_cannot_be_in_force(store: StateDirectory) -> None:

@@ -12,11 +12,14 @@ from click.testing import CliRunner
 from support.command_clients import folder
 from support.firewall import Firewall, office, plain
 from support.small_namespace import Namespace
+from support.small_records import FILTER, add, let_wait
 
 from hitables.apply import status
+from hitables.apply.records import ApplyState
 from hitables.apply.status import Compared
 from hitables.apply.store import StateDirectory
 from hitables.cli.main import main
+from hitables.errors import HitablesError
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.kernel.other_tables import tables_beside
@@ -341,3 +344,10 @@ def test_a_family_that_cannot_be_read_does_not_hide_the_other(tmp_path: Path) ->
         shown = firewall.hitables("status", "--repair", status=2).stdout
         assert "IPv6 of rule set 2 is loaded again" in shown
         assert "2001:db8::/32" in firewall.save(Family.IPV6)
+
+
+def test_rules_that_wait_are_not_loaded_again(store: StateDirectory) -> None:
+    """Those before them would be loaded, and the ones that wait could be confirmed all the same."""
+    let_wait(store, add(store, ApplyState(), FILTER))
+    with pytest.raises(HitablesError, match="rule set 2 waits for its confirmation: hitables confirm"):
+        status.repair(store)

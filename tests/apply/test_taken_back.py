@@ -20,12 +20,14 @@ from pathlib import Path
 import pytest
 from support.firewall import Firewall, plain
 from support.small_namespace import Namespace
+from support.small_records import FILTER, add, let_wait
 from support.waiting_rules import HITABLES, NEW, OLD, add_a_jail, guard_of, status_of
 
 from hitables.apply import confirm, guard, open_files
 from hitables.apply.boot_clock import boot_id, since_boot
 from hitables.apply.kernel import Kernel
-from hitables.apply.records import Waiting
+from hitables.apply.records import ApplyState, Waiting
+from hitables.apply.store import StateDirectory
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.kernel.netlink import Netfilter, message, text
@@ -560,6 +562,34 @@ def test_rules_of_a_record_that_are_not_those_recorded_are_an_error(
             said = firewall.hitables(*command, status=2).stderr
             assert f"{path}: damaged (these are not the rules that were recorded); move" in said
         assert ":INPUT DROP" in firewall.save()
+
+
+@pytest.mark.parametrize("by_guard", [False, True])
+def test_only_what_the_guard_takes_back_is_news_for_the_user(
+    store: StateDirectory, monkeypatch: pytest.MonkeyPatch, by_guard: bool
+) -> None:
+    """Of his own rollback he knows: the next one goes further."""
+    state = let_wait(store, add(store, ApplyState(), FILTER))
+    monkeypatch.setattr(confirm, "bring_back", lambda *given: [])
+    confirm.undo(store, state, "the test wants it", by_guard)
+    assert (store.state().taken_back is not None) == by_guard
+
+
+def test_no_fault_in_what_is_kept_of_others_keeps_the_old_rules_away(
+    store: StateDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*given: object) -> None:
+        raise AssertionError("a fault")
+
+    loaded: list[object] = []
+    state = let_wait(store, add(store, ApplyState(), FILTER))
+    monkeypatch.setattr(confirm, "keep_dropped", fail)
+    monkeypatch.setattr(
+        confirm, "bring_back", lambda store, then, now: loaded.append(then.record.number) or []
+    )
+    (note,) = confirm.undo(store, state, "it was not confirmed in time", by_guard=True)
+    assert note == "what other programs added to rule set 2 is not kept: a fault"
+    assert loaded == [1] and store.state().waiting is None
 
 
 def test_a_rollback_that_cannot_be_done_leaves_what_waits(firewall: Firewall) -> None:
