@@ -192,6 +192,12 @@ def no_fault_is_spared(request: pytest.FixtureRequest, monkeypatch: pytest.Monke
     assert not [each for each in spared if each.why != result.MIXED]
 
 
+@pytest.fixture
+def small_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of what makes namespaces in this process, which is large."""
+    small_namespace.use(monkeypatch)
+
+
 @functools.cache
 def kernel_lacks() -> str:
     """What stands in the way of loading rules into a fresh network namespace; "" if nothing."""

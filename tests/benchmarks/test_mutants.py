@@ -15,6 +15,8 @@ from benchmarks.mutants import Order, count, plan, prepare, try_order
 from benchmarks.mutations import MUTATIONS, Sheet, mutate
 from hitables.verify.question import Difference, Equal
 
+pytestmark = pytest.mark.usefixtures("small_namespaces")
+
 # Something for each kind to act on; the chains n1, n2 and once look as if they were compiled.
 EVERYTHING = """\
 *raw

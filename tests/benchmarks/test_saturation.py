@@ -14,6 +14,8 @@ from benchmarks.wire import Sent
 from hitables.errors import HitablesError
 from hitables.ir.packet import Backend
 
+pytestmark = pytest.mark.usefixtures("small_namespaces")
+
 
 def sent(ns: float, cpu_ns: float = 100.0) -> Sent:
     """A thousand packets that took so much each."""

@@ -33,6 +33,8 @@ from hitables.simulate.batch import NOT_GIVEN, PacketBatch
 from hitables.simulate.boundary_packets import BoundarySampler
 from hitables.simulate.interpreter import Interpreter
 
+pytestmark = pytest.mark.usefixtures("small_namespaces")
+
 GATEWAY = """\
 *filter
 :INPUT DROP [0:0]

@@ -26,7 +26,7 @@ from hitables.kernel import Namespace, load, save
 from hitables.kernel.experiment import Trial, furnish, prepare, send_trials
 from hitables.reader import read
 
-pytestmark = pytest.mark.needs_kernel
+pytestmark = [pytest.mark.needs_kernel, pytest.mark.usefixtures("small_namespaces")]
 
 COUNTED = "".join(
     f"-A {{0}} -m conntrack --ctstate {state} -m comment --comment {state}\n" for state in STATE_NAMES

@@ -18,6 +18,8 @@ from hitables.kernel.replay import ReplayResult, replay
 from hitables.simulate.sampling import compare
 from hitables.verify.question import Difference
 
+pytestmark = pytest.mark.usefixtures("small_namespaces")
+
 HEAD = {
     "filter": "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n",
     "nat": "*nat\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\n",

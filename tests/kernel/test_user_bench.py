@@ -20,6 +20,8 @@ from hitables.kernel.user_bench import Line, _advice, _hints, _in_short, default
 from hitables.simulate.boundary_packets import draw_packets
 from hitables.simulate.interpreter import Interner, Interpreter
 
+pytestmark = pytest.mark.usefixtures("small_namespaces")
+
 HEAD = "*filter\n:INPUT DROP [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n"
 BLOCKED = [f"-A FORWARD -s {20 + at}.{at}.0.0/16 -j DROP" for at in range(40)]
 PORTS = [

@@ -12,7 +12,7 @@ from hitables.kernel import Namespace, load, save
 from hitables.verify import exact
 from hitables.verify.question import Equal, Question
 
-pytestmark = pytest.mark.needs_kernel
+pytestmark = [pytest.mark.needs_kernel, pytest.mark.usefixtures("small_namespaces")]
 
 # What stands in the rule, and what the tools save.
 SPELLINGS = {

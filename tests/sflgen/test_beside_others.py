@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from support.planned_updates import prefixes
+from support.small_namespace import Namespace
 
 from hitables.emit.text import write
 from hitables.errors import LiveError
@@ -19,14 +20,14 @@ from hitables.ir.packet import Backend
 from hitables.ir.program import Program
 from hitables.kernel.contents_legacy import entries_of, images
 from hitables.kernel.legacy_lock import can_be_held_for
-from hitables.kernel.namespace import Namespace, run
+from hitables.kernel.namespace import run
 from hitables.parse import iptables
 from sflgen.commands import read_commands
 from sflgen.commit import load_all, loader
 from sflgen.edits import rule_key
 from sflgen.kernel import Drift, Kernel
 from sflgen.planner import plan_unproved, start_unproved
-from sflgen.put_back import _Hit, _hits, _repaired, put_back
+from sflgen.put_back import TRIES, _Hit, _hits, _repaired, put_back
 from sflgen.restore import Outdated, Restore
 from sflgen.session import Session
 from sflgen.settings import Settings, Strategy
@@ -128,7 +129,7 @@ def inserting_behind_the_look(lines: list[list[str]]) -> Callable[..., Any]:
 
 
 def changed_behind_the_look(
-    folder: str, lines: list[list[str]], commands: str, counted: bool
+    folder: str, lines: list[list[str]], commands: str, counted: bool, tries: int = TRIES
 ) -> tuple[str, list[str], list[str], str]:
     tool = "iptables-nft"
     store, kernel = started(folder, "nft")
@@ -136,6 +137,7 @@ def changed_behind_the_look(
     before = rules_of(tool, chain)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Restore, "load", inserting_behind_the_look(lines))
+        patch.setattr("sflgen.put_back.TRIES", tries)
         told = commit(store, kernel, commands)
     kernel.close()
     after = rules_of(tool, chain)
@@ -196,11 +198,10 @@ def test_a_change_of_another_chain_meanwhile_is_no_concern(tmp_path: Path) -> No
 
 
 @kernel_test
-def test_rules_that_are_hit_again_and_again_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sflgen.put_back.TRIES", 2)
+def test_rules_that_are_hit_again_and_again_are_told(tmp_path: Path) -> None:
     with Namespace() as namespace:
         told, _, _, _ = namespace.call(
-            changed_behind_the_look, str(tmp_path / "st"), [INSERT] * 9, f"-D INPUT {OURS}", False
+            changed_behind_the_look, str(tmp_path / "st"), [INSERT] * 9, f"-D INPUT {OURS}", False, 2
         )
     assert told.startswith("Drift: another program has changed rules while a patch was loaded")
     assert "table filter: deleted: -A INPUT -s 198.51.100.9/32 -j DROP" in told

@@ -17,6 +17,7 @@ import pickle
 import socket
 from typing import NoReturn
 
+import pytest
 from support.forked import NEEDED
 
 from hitables.ipc import close_all_but
@@ -43,6 +44,12 @@ class Namespace(namespace.Namespace):
     def _wait_for_helper(self) -> None:
         _server().send(pickle.dumps(self._pid))
         _server().recv(100)
+
+
+def use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the namespaces be of this kind that hitables itself makes, in this process, until the test ends."""
+    for name in ("_begin_helper", "_wait_for_helper"):
+        monkeypatch.setattr(namespace.Namespace, name, getattr(Namespace, name))
 
 
 def begin() -> None:
