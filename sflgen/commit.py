@@ -19,7 +19,7 @@ from .counters import carried_text, counted_text, deletes_copies
 from .differences import listed
 from .edits import empty_table
 from .edits import line as line_of
-from .kernel import FASTER, REPAIRS, Drift, Kernel, tables_of
+from .kernel import FASTER, REPAIRS, Drift, Kernel, NotRecorded, tables_of
 from .planner import Plan
 from .put_back import put_back
 from .refused import is_refused_commit, line_refused
@@ -141,12 +141,12 @@ def _load_once(kernel: Kernel, store: Store, before: State, after: State, patch:
         if kernel.resets_policies and is_refused_commit(error) and not others and not is_last:
             raise Outdated("the kernel refuses the COMMIT") from None
         reason = f"{error}{line_refused(error, kernel.tool)}"
+        is_recorded = not isinstance(error, NotRecorded)
+        failed = "the kernel refuses the patch" if is_recorded else "the patch cannot be recorded"
         if others:
-            message = (
-                "the kernel refuses the patch, and other programs have changed rules; nothing is overwritten"
-            )
+            message = f"{failed}, and other programs have changed rules; nothing is overwritten"
             raise Drift("\n".join([message, reason, *listed(others), REPAIRS])) from None
-        raise LiveError(f"the kernel refuses the patch; nothing is changed\n{reason}") from None
+        raise LiveError(f"{failed}; nothing is changed\n{reason}") from None
     if kernel.was_alone(since, stamp, patch, before.loaded, after.loaded):
         kernel.hold(after.loaded, stamp)
     elif kernel.differences(after):

@@ -77,6 +77,10 @@ class Drift(LiveError):
     """The kernel does not hold the loaded rule set of the state."""
 
 
+class NotRecorded(LiveError):
+    """The kernel has a patch of which the record did not reach the disk."""
+
+
 class Unloadable(LiveError):
     """The kernel refuses rules of the state."""
 
@@ -257,7 +261,7 @@ class Kernel:
         return self.resets_policies and can_be_held_for(f"{self.tool}-restore")
 
     def load(self, patch: str, store: Store, since: Stamp | None) -> tuple[Stamp | None, list[str]]:
-        """Load a patch; LiveError with the tool's message if it is refused.
+        """Load a patch; LiveError with the tool's message if it is refused, NotRecorded if the disk fails.
 
         Outdated, and nothing is loaded, if the kernel's stamp is not *since* any more, where this is known.
         Returns the stamp behind the patch, and the rules that it has deleted or replaced as the tool prints
@@ -305,7 +309,7 @@ class Kernel:
         if not is_done:
             raise Refused(" ".join(command), output, patch)
         if errors:
-            raise LiveError(str(errors[0]))
+            raise NotRecorded(str(errors[0]))
         return [line for line in lines_of(output) if line.startswith("-A ")]
 
     def _run_restore(
@@ -372,6 +376,8 @@ class Kernel:
                     self.load(text_of(edits, _counts_of(edits, counted)), store, stamp)
                 except Outdated:
                     continue
+                except NotRecorded:
+                    pass  # nothing of what is taken back needs a record
             return [each for name, found in by_before.items() if name not in loaded for each in found]
         raise LiveError(FASTER)
 

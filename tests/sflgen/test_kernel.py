@@ -130,32 +130,34 @@ def begun(folder: str) -> tuple[Store, Kernel]:
     return Store.create(Path(folder), state), Kernel(Family.IPV4, state.settings)
 
 
-def not_written_to_disk(folder: str) -> str:
-    """The error of a commit whose record the disk refuses while the kernel loads the patch."""
+def not_written_to_disk(folder: str, times: int) -> str:
+    """The error of a commit whose record the disk refuses while the kernel loads the patch, so many *times*."""
     store, kernel = begun(folder)
-    before, flush, errors = store.state, os.fsync, [OSError(errno.EIO, os.strerror(errno.EIO))]
+    before, flush, errors = store.state, os.fsync, [OSError(errno.EIO, os.strerror(errno.EIO))] * times
     plan = plan_unproved(before, read_commands("-P INPUT DROP", before.master))
 
-    def refused_once(handle: int) -> None:
+    def refused_first(handle: int) -> None:
         if errors:
             raise errors.pop()
         flush(handle)
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(LiveError) as refusal:
-        patch.setattr(os, "fsync", refused_once)
+        patch.setattr(os, "fsync", refused_first)
         store.commit(plan, loader(kernel, store, plan))
-    assert store.state is before
+    assert store.state is before and kernel.doubt is None
     kernel.check(before)
     store.close()
     return str(refusal.value)
 
 
 @pytest.mark.needs_kernel
-def test_a_patch_whose_record_does_not_reach_the_disk_is_taken_back(tmp_path: Path) -> None:
-    """The disk reports an error once: a second attempt would succeed, and the record be lost."""
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_patch_whose_record_does_not_reach_the_disk_is_taken_back(times: int, tmp_path: Path) -> None:
+    """The disk may report an error once: a second attempt would succeed, and the record be lost."""
     with Namespace() as namespace:
-        told = namespace.call(not_written_to_disk, str(tmp_path / "st"))
-    assert "nothing is changed\n" in told and told.endswith("/journal.1: Input/output error")
+        told = namespace.call(not_written_to_disk, str(tmp_path / "st"), times)
+    assert told.startswith("the patch cannot be recorded; nothing is changed\n")
+    assert told.endswith("/journal.1: Input/output error")
 
 
 def killed(folder: str, command: str, loads: bool) -> None:
