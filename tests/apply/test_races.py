@@ -225,6 +225,32 @@ def test_rules_that_another_program_flushes_each_time_are_not_taken_for_loaded(n
     assert error == expected
 
 
+def perform_beside_a_command_of_legacy() -> str:
+    """The error of a command that another program calls when the tables have been read, and begin to change."""
+    kernel = Kernel(Family.IPV4, Backend.LEGACY)
+    run(["iptables-legacy-restore"], RULES)
+    change = RuleSetChange(kernel, Wanted(parse(NEW)), is_docker)
+    insist, errors = load._insist, []
+
+    def disturbed(*arguments: Any) -> None:
+        if arguments[0].__name__ == "load":
+            with pytest.raises(LiveError) as raised:
+                run(["iptables-legacy", "-w", "1", "-I", "FORWARD", "-j", "DROP"])
+            errors.append(str(raised.value))
+        insist(*arguments)
+
+    load._insist = disturbed  # in this process of the namespace
+    perform([change])
+    return errors[0]
+
+
+@pytest.mark.needs_kernel
+def test_on_legacy_no_command_comes_between_the_reading_of_the_tables_and_their_change(
+    namespace: Namespace,
+) -> None:
+    assert "holding the xtables lock" in namespace.call(perform_beside_a_command_of_legacy)
+
+
 def test_rules_behind_another_policy_are_not_those_that_were_loaded() -> None:
     dropping, accepting = (TextChain(policy, (TextRule("-j ACCEPT"),)) for policy in ("DROP", "ACCEPT"))
     assert load._more_rules(dropping, dropping) == []
