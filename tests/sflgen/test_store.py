@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.commands import make_updates
+from support.disk_order import recorded
 from support.planned_updates import favoured, keys, prefixes
 from support.rule_texts import make_text
 from support.scale import examples
@@ -323,21 +324,8 @@ def test_an_unsettled_commit_can_be_undone_though_the_line_behind_it_is_cut_off(
 
 @pytest.fixture
 def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is flushed to disk and renamed, in order; a test adds events of its own."""
-    events: list[str] = []
-    fsync, rename = os.fsync, os.replace
-
-    def flushed(handle: int) -> None:
-        events.append(f"flushed {Path(os.readlink(f'/proc/self/fd/{handle}')).name}")
-        fsync(handle)
-
-    def renamed(old: Path, new: Path) -> None:
-        events.append(f"renamed {new.name}")
-        rename(old, new)
-
-    monkeypatch.setattr(os, "fsync", flushed)
-    monkeypatch.setattr(os, "replace", renamed)
-    return events
+    """A test adds events of its own."""
+    return recorded(monkeypatch)
 
 
 def test_a_commit_is_on_disk_before_its_patch_is_shown_and_before_a_load_returns(
