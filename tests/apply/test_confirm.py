@@ -141,7 +141,7 @@ def test_a_check_decides(firewall: Firewall) -> None:
 def test_rules_whose_confirmation_cannot_be_written_go_on_waiting(
     store: StateDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The guard would take them for ended, and nobody would take them back."""
+    """Else the guard would end as if they were confirmed, and the old rules would never be loaded."""
     let_wait(store, add(store, ApplyState(), FILTER))
 
     def refuse(self: StateDirectory, state: ApplyState) -> None:
