@@ -97,7 +97,10 @@ but_ufw() {
 
 # Whether the kernel has a rule of the user, not only those of other programs.
 has_ours() {
-    rules_of "$1" | but_ufw | grep -q -s -x -F -f - "$HERE/compiled$1" "$HERE/source$1" "$HERE/last$1"
+    loaded=$(rules_of "$1" | but_ufw)
+    # The grep of busybox finds every line with an empty list of lines.
+    [ -n "$loaded" ] || return 1
+    printf '%s\n' "$loaded" | grep -q -s -x -F -f - "$HERE/compiled$1" "$HERE/source$1" "$HERE/last$1"
 }
 
 # Create the ipset of a file with its members; if that is not possible, empty.  A set that exists stays as it is.

@@ -5,7 +5,7 @@ ladder until a step can be loaded: the compiled rules, their source, the rules t
 rules that let in nothing but ssh.
 
 Invariant: whatever part of the script is missing at its end, it does nothing, and does not end with one of
-the exit statuses of `LOADED`; the unit then closes the host itself (boot_unit.py).
+the exit statuses of `LOADED`; the unit then closes the host itself (boot_command.py).
 """
 
 from __future__ import annotations

@@ -7,18 +7,17 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..errors import HitablesError, LiveError
-from ..files import trouble, write_text
 from ..ir.fields import Family
 from ..ir.packet import Backend
 from ..kernel.namespace import run
 from ..nouns import counted
-from . import boot_unit
 from .boot_files import BootGeneration, forget_boot, keep_for_boot, set_settings, settings_of
 from .boot_script import SshAccess
+from .boot_starters import NetfilterPlugin, Starter, SystemdUnit
 from .boot_texts import stays_empty
 from .both_backends import left_by_change
 from .guard import SYSTEMD
@@ -36,22 +35,15 @@ from .texts import Tables, TextChain
 class PersistRequest:
     """How to boot.
 
-    access        whom the closed rules let in; None: as before, or ssh from anywhere
-    unit_folder   where the unit of systemd goes; None: there is none
-    plugin_folder where the plugin of netfilter-persistent goes; None: there is none
-    rules_folder  where iptables-persistent has its rules
+    access     whom the closed rules let in; None: as before, or ssh from anywhere
+    starter    what starts the script of the boot
+    netfilter  where netfilter-persistent has its plugins
     """
 
     folder: str
     access: SshAccess | None = None
-    unit_folder: Path | None = boot_unit.UNIT_FOLDER
-    plugin_folder: Path | None = None
-    rules_folder: Path = boot_unit.RULES_FOLDER
-
-    @property
-    def iptables_persistent(self) -> list[tuple[Path, Path]]:
-        plugins = self.plugin_folder or boot_unit.PLUGIN_FOLDER
-        return boot_unit.iptables_persistent(plugins, self.rules_folder)
+    starter: Starter = field(default_factory=SystemdUnit)
+    netfilter: NetfilterPlugin = field(default_factory=NetfilterPlugin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +57,11 @@ class LadderStep:
 
 @dataclass(frozen=True, slots=True)
 class Persisted:
-    """What was written; *starter*: the unit or the plugin."""
+    """What was written; *starter*: the file that starts the script of the boot."""
 
     written: BootGeneration
     access: SshAccess
-    starter: Path | None
+    starter: Path
     steps: tuple[LadderStep, ...]
 
 
@@ -80,7 +72,7 @@ def persist(request: PersistRequest, tell: Callable[[str], None]) -> Persisted:
     files are written all the same, as a boot that ends with closed rules is better than an open host.
     """
     folder = Path(request.folder).resolve()
-    if request.unit_folder is not None:
+    if isinstance(request.starter, SystemdUnit):
         _check_name(folder)
     with StateDirectory.open(str(folder)) as store:
         state = store.state()
@@ -97,15 +89,16 @@ def persist(request: PersistRequest, tell: Callable[[str], None]) -> Persisted:
             folder, Backend(record.backend), for_boot(force, with_source=True), _earlier(store, state)
         )
         assert written is not None, "the settings have an access, so a generation is written"
-        starter = _write_starter(request, folder, access)
+        request.starter.write(folder, settings_of(folder).backends, access)
         steps = _tried(folder, tell)
+        _note_other_init(request.starter, tell)
         _note_other_starts(request, tell)
         _note_what_is_left(written, settings_of(folder).backends, force.leave(), state, tell)
         for warning in (*left_by_change(store, state), *flushers(), *appenders(force.leave())):
             tell(warning)
         store.log(f"{state.confirmed}: every boot loads it, or what is confirmed later")
     _check(steps)
-    return Persisted(written, access, starter, steps)
+    return Persisted(written, access, request.starter.path, steps)
 
 
 def _check_name(folder: Path) -> None:
@@ -117,28 +110,19 @@ def _check_name(folder: Path) -> None:
         )
 
 
-def remove(request: PersistRequest) -> list[Path]:
-    """Remove what `persist` has written, but for confirmed.rules; the unit and the plugin that are gone.
+def remove(state_folder: str, starters: Sequence[Starter]) -> list[Path]:
+    """Remove what `persist` has written, but for confirmed.rules; the files of *starters* that are gone.
 
     The script goes last: a boot closes the host if it is called and missing.
     """
-    with StateDirectory.open(request.folder) as store:
-        gone = []
-        if request.unit_folder is not None and (path := request.unit_folder / boot_unit.UNIT).exists():
-            if request.unit_folder == boot_unit.UNIT_FOLDER:
-                _systemctl("disable")
-            gone.append(path)
-        plugin = (request.plugin_folder or boot_unit.PLUGIN_FOLDER) / boot_unit.PLUGIN
-        if plugin.exists():
-            gone.append(plugin)
-        for path in gone:
-            try:
-                path.unlink()
-            except OSError as error:
-                raise trouble(str(path), error) from None
+    with StateDirectory.open(state_folder) as store:
+        found = [starter for starter in starters if starter.is_there()]
+        for starter in found:
+            starter.disable()
+            starter.remove()
         forget_boot(store.folder)
         store.log("boots load nothing from here any more")
-        return gone
+        return [starter.path for starter in found]
 
 
 def ssh_ports() -> tuple[int, ...]:
@@ -181,43 +165,6 @@ def _earlier(store: StateDirectory, state: ApplyState) -> dict[Family, Tables]:
     return earlier
 
 
-def _write_starter(request: PersistRequest, folder: Path, access: SshAccess) -> Path | None:
-    backends = settings_of(folder).backends
-    if request.plugin_folder is not None:
-        path = request.plugin_folder / boot_unit.PLUGIN
-        if not path.parent.is_dir():
-            raise HitablesError(f"{path.parent}: no such folder; install netfilter-persistent")
-        text = boot_unit.plugin_text(folder, backends, access, request.iptables_persistent)
-        _write_public(path, text, 0o755)
-        return path
-    if request.unit_folder is None:
-        return None
-    path = request.unit_folder / boot_unit.UNIT
-    _write_public(path, boot_unit.unit_text(boot_unit.start_command(folder, backends, access)), 0o644)
-    if request.unit_folder == boot_unit.UNIT_FOLDER:
-        _systemctl("enable")
-    return path
-
-
-def _write_public(path: Path, text: str, mode: int) -> None:
-    """Write a file that root runs.  Whatever the umask, all users may read it, and only root may write it."""
-    before = os.umask(0o022)
-    try:
-        write_text(str(path), text)
-        os.chmod(path, mode)
-    finally:
-        os.umask(before)
-
-
-def _systemctl(verb: str) -> None:
-    """Enable or disable the unit, also in an image whose systemd does not run."""
-    if shutil.which("systemctl") is None:
-        raise HitablesError("systemctl: no such command; hitables persist --netfilter-persistent needs none")
-    if SYSTEMD.is_dir():
-        run(["systemctl", "daemon-reload"])
-    run(["systemctl", verb, boot_unit.UNIT])
-
-
 def _tried(folder: Path, tell: Callable[[str], None]) -> tuple[LadderStep, ...]:
     try:
         printed = run(["/bin/sh", str(folder / "boot" / "load"), "--try"])
@@ -238,16 +185,30 @@ def _check(steps: tuple[LadderStep, ...]) -> None:
         )
 
 
+def _note_other_init(starter: Starter, tell: Callable[[str], None]) -> None:
+    """Warn of a unit where systemd does not run: no boot may start it."""
+    if starter == SystemdUnit() and not SYSTEMD.is_dir():
+        tell(
+            "warning: systemd does not run here, and no other init system starts this unit; "
+            "hitables persist --init-script is for OpenRC and sysvinit"
+        )
+
+
 def _note_other_starts(request: PersistRequest, tell: Callable[[str], None]) -> None:
     """Warn of rules that iptables-persistent loads."""
     kept = "its tables that these rules do not have stay loaded"
-    effect = f"each start of netfilter-persistent loads it first, and then these rules in its place; {kept}"
-    if request.plugin_folder is None:
+    if isinstance(request.starter, NetfilterPlugin):
+        effect = (
+            f"each start of netfilter-persistent loads it first, and then these rules in its place; {kept}"
+        )
+    elif isinstance(request.starter, SystemdUnit):
         effect = (
             "a boot loads it first, and then these rules in its place; a restart of netfilter-persistent "
             f"loads it in place of these rules; {kept}"
         )
-    for plugin, rules in request.iptables_persistent:
+    else:
+        effect = "a boot may load it behind these rules, in their place"
+    for plugin, rules in request.netfilter.iptables_persistent():
         if plugin.exists() and rules.exists():
             tell(
                 f"warning: {rules} exists: {effect}; move the file away, or remove the package "
@@ -312,6 +273,5 @@ def show(result: Persisted) -> str:
     ports = ", ".join(map(str, result.access.ports))
     sources = ", ".join(result.access.sources) or "anywhere"
     lines.append(f"if nothing else can be loaded: closed, but for ssh to port {ports} from {sources}")
-    if result.starter is not None:
-        lines.append(f"started by {result.starter}")
+    lines.append(f"started by {result.starter}")
     return "\n".join(lines)

@@ -50,9 +50,14 @@ from .values import WholeNumber
         help="Write a plugin of netfilter-persistent, and no unit of systemd.",
     ),
     option(
+        "--init-script",
+        is_flag=True,
+        help="Write a script of /etc/init.d, for OpenRC or sysvinit, and no unit of systemd.",
+    ),
+    option(
         "--unit-folder",
         metavar="DIR",
-        help="Write the unit to this folder, and do not enable it; by default /etc/systemd/system.",
+        help="Write the unit, or the script of --init-script, to this folder, and do not enable it.",
     ),
     option("--plugin-folder", metavar="DIR", hidden=True),
     option("--remove", is_flag=True, help="Load nothing at boot any more; the rules of the kernel stay."),
@@ -62,6 +67,7 @@ def persist(
     ports: tuple[int, ...],
     sources: tuple[str, ...],
     plugin: bool,
+    init_script: bool,
     unit_folder: str | None,
     plugin_folder: str | None,
     remove: bool,
@@ -75,22 +81,22 @@ def persist(
     """
     from ..apply import persist as boot
     from ..apply.boot_script import SshAccess
-    from ..apply.boot_unit import PLUGIN_FOLDER, UNIT_FOLDER
+    from ..apply.boot_starters import InitScript, NetfilterPlugin, Starter, SystemdUnit
 
+    if plugin and init_script:
+        raise HitablesError("give one of --netfilter-persistent and --init-script")
     if plugin and unit_folder is not None:
         raise HitablesError("--netfilter-persistent writes no unit, so --unit-folder does not go with it")
     access = None
     if ports or sources:
         access = SshAccess(ports or boot.ssh_ports(), sources)
-    plugins = Path(plugin_folder) if plugin_folder is not None else PLUGIN_FOLDER
-    request = boot.PersistRequest(
-        folder,
-        access,
-        None if plugin and not remove else Path(unit_folder) if unit_folder is not None else UNIT_FOLDER,
-        plugins if plugin or remove else None,
-    )
+    netfilter = NetfilterPlugin(*[Path(each) for each in (plugin_folder,) if each is not None])
+    given = [Path(each) for each in (unit_folder,) if each is not None]
     if remove:
-        gone = boot.remove(request)
+        # systemctl looks at scripts of /etc/init.d that have the name of a unit, so the unit goes last.
+        gone = boot.remove(folder, (InitScript(*given), netfilter, SystemdUnit(*given)))
         click.echo("".join(f"removed {path}\n" for path in gone) + "boots load nothing from here any more")
         return
+    starter: Starter = netfilter if plugin else InitScript(*given) if init_script else SystemdUnit(*given)
+    request = boot.PersistRequest(folder, access, starter, netfilter)
     click.echo(boot.show(boot.persist(request, lambda message: click.echo(message, err=True))))

@@ -326,6 +326,29 @@ def test_a_family_of_policies_alone_does_not_make_a_second_start_a_boot(disk: Di
     assert "loaded already" not in start(booted, disk)
 
 
+@pytest.mark.either_backend
+def test_the_tools_of_busybox_find_a_flush(disk: Disk, booted: Firewall) -> None:
+    """Its grep finds every line with an empty list of lines; GNU's finds none."""
+    busybox = shutil.which("busybox")
+    if busybox is None:
+        pytest.skip("busybox is not installed")
+    tools = disk.folder / "tools"
+    tools.mkdir()
+    # Debian's busybox has no cksum.
+    for applet in ("sh", "grep", "sed", "head", "tr", "cut", "cat", "date"):
+        (tools / applet).symlink_to(busybox)
+    disk.find_first(tools)
+    load = [str(tools / "sh"), str(disk.boot / "load")]
+    for said in ("the compiled rules are loaded", "loaded already", "the compiled rules are loaded"):
+        status, messages = booted.namespace.call(execute, load)
+        assert status == 101 and said in messages
+        for family in Family:
+            assert plain(booted.save(family)) == disk.machine.held["compiled", family]
+        if said == "loaded already":
+            for family in Family:
+                booted.load("*filter\nCOMMIT\n*mangle\nCOMMIT\n", family)
+
+
 def test_the_boot_leaves_table_filter_to_others_if_the_rules_have_none(
     machine: Machine, tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ from support.boots import execute, rules
 from support.firewall import BACKENDS, Firewall, plain
 from support.small_namespace import Namespace
 
+from hitables.apply.boot_starters import NetfilterPlugin
 from hitables.apply.persist import PersistRequest, persist
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
@@ -78,7 +79,8 @@ def test_rules_of_iptables_persistent_do_not_stay(backend: Backend, tmp_path: Pa
         firewall = Firewall(namespace, tmp_path, backend)
         firewall.apply(firewall.file(rules(Family.IPV4, 3000)))
         confirmed = plain(firewall.save())
-        request = PersistRequest(str(tmp_path / "state"), None, None, plugins, rules_folder=tmp_path)
+        netfilter = NetfilterPlugin(plugins, tmp_path)
+        request = PersistRequest(str(tmp_path / "state"), None, netfilter, netfilter)
         assert not any("rules.v4" in each for each in namespace.call(told_by, request))
         ours = "".join(f"{line}\n" for line in confirmed.splitlines() if " -j MARK " in line)
         stale.write_text(STALE.format(ours))

@@ -14,8 +14,8 @@ from support.disk_order import recorded
 from hitables.apply import boot_files
 from hitables.apply.boot_files import BootSettings, boot_notes, keep_for_boot, set_settings
 from hitables.apply.boot_script import SshAccess, checksum
+from hitables.apply.boot_starters import InitScript, SystemdUnit
 from hitables.apply.boot_texts import BootRules, boot_rules
-from hitables.apply.boot_unit import UNIT
 from hitables.apply.counts import keyed, of_source
 from hitables.apply.persist import PersistRequest, persist, remove, rules_of, ssh_ports
 from hitables.apply.store import StateDirectory
@@ -144,7 +144,7 @@ def test_a_state_directory_with_a_line_break_in_its_path_is_refused(tmp_path: Pa
     link = tmp_path / "link"
     link.symlink_to(folder)
     with pytest.raises(HitablesError, match=r"a\\[nr]b': there is a line break .* rename it"):
-        persist(PersistRequest(str(link), unit_folder=tmp_path), lambda message: None)
+        persist(PersistRequest(str(link), starter=SystemdUnit(tmp_path)), lambda message: None)
     assert sorted(folder.iterdir()) == before and not (tmp_path / "hitables.service").exists()
 
 
@@ -226,23 +226,24 @@ def test_a_removal_that_fails_leaves_what_the_unit_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The unit closes the host if the script is gone."""
-    request = PersistRequest(str(tmp_path / "state"), unit_folder=tmp_path, plugin_folder=tmp_path)
-    StateDirectory.open(request.folder, create=True).close()
+    unit = SystemdUnit(tmp_path)
+    folder = str(tmp_path / "state")
+    StateDirectory.open(folder, create=True).close()
     set_settings(tmp_path / "state", BootSettings(access=SshAccess()))
     keep(tmp_path / "state", 1)
-    (tmp_path / UNIT).touch()
+    unit.path.touch()
     unlink = Path.unlink
 
     def refused(path: Path, missing_ok: bool = False) -> None:
-        if path.name == UNIT:
+        if path == unit.path:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS))
         unlink(path, missing_ok)
 
     with monkeypatch.context() as patch, pytest.raises(HitablesError, match="Read-only"):
         patch.setattr(Path, "unlink", refused)
-        remove(request)
+        remove(folder, [unit])
     assert number_of(tmp_path / "state") == 1
-    assert remove(request) == [tmp_path / UNIT]
+    assert remove(folder, [unit, InitScript(tmp_path)]) == [unit.path]
     assert not (tmp_path / "state" / "boot").exists()
 
 
