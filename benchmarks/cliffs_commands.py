@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hitables.cli.main import main as hitables_command
-from hitables.kernel.namespace import CLONE_NEWNET
+from hitables.kernel.unshare import CLONE_NEWNET
 
 # In the order in which they run: map writes what counters and source read; apply loads what the next ask for.
 FILES = ("sample", "trace", "reach", "map", "counters", "source")

@@ -2,14 +2,12 @@
 
 A `Namespace` forks a helper process that enters a new network namespace, and there runs commands and calls
 functions on request.  Nothing that the helper does affects the namespace of its parent.  When the helper
-ends, the kernel removes its namespace and everything in it.
-
-Without root, the helper first creates a user namespace, in which it is root.
+ends, the kernel removes its namespace and everything in it.  unshare.py says which rights that takes.
 """
 
 from __future__ import annotations
 
-import ctypes
+import errno
 import os
 import pickle
 import shlex
@@ -23,13 +21,12 @@ from typing import Any, NoReturn, ParamSpec, Self, TypeVar
 from ..errors import LiveError
 from ..interrupts import deferred
 from ..ipc import close_all_but, receive, send
+from .unshare import enter_network_namespace
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 LAST = 5  # lines of a tool's output in an error message
-
-CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 
 
 class Namespace:
@@ -177,7 +174,7 @@ def _serve(connection: socket.socket, hear: Callable[[], None]) -> NoReturn:
     try:
         hear()
         close_all_but(connection)
-        _unshare()
+        enter_network_namespace()
         # The lock of iptables-legacy is global to the machine by default.
         with tempfile.TemporaryDirectory(prefix="hitables-") as folder:
             os.environ["XTABLES_LOCKFILE"] = os.path.join(folder, "xtables.lock")
@@ -199,18 +196,20 @@ def _serve(connection: socket.socket, hear: Callable[[], None]) -> NoReturn:
     except BrokenPipeError:
         pass
     except OSError as error:
-        send(connection, (None, LiveError(f"cannot open a network namespace: {error.strerror}")))
+        send(
+            connection, (None, LiveError(f"cannot open a network namespace: {error.strerror}{_hint(error)}"))
+        )
     finally:
         os._exit(0)
 
 
-def _unshare() -> None:
-    user, group = os.getuid(), os.getgid()
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.unshare(CLONE_NEWNET if user == 0 else CLONE_NEWUSER | CLONE_NEWNET):
-        error = ctypes.get_errno()
-        raise OSError(error, os.strerror(error))
-    if user:
-        for name, line in (("setgroups", "deny"), ("uid_map", f"0 {user} 1"), ("gid_map", f"0 {group} 1")):
-            with open(f"/proc/self/{name}", "w") as file:
-                file.write(line)
+def _hint(error: OSError) -> str:
+    """What keeps a process from opening a namespace."""
+    if error.errno == errno.ENOSPC:
+        return "; the sysctls user.max_user_namespaces and user.max_net_namespaces bound them"
+    if isinstance(error, PermissionError):
+        return (
+            "; this takes the capability CAP_SYS_ADMIN, or leave to create user namespaces, which profiles "
+            "of seccomp and AppArmor deny to containers"
+        )
+    return ""

@@ -1,9 +1,14 @@
-"""Namespaces that cannot begin: the error is told, and of a test it fails that one alone."""
+"""Namespaces of processes with few rights, and those that cannot begin.
+
+The error is told, and of a test it fails that one alone.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 
 import pytest
 from support.small_namespace import Namespace
@@ -38,3 +43,29 @@ def test_a_process_that_cannot_be_forked_is_told_and_leaves_nothing_open(
     with pytest.raises(LiveError, match=message), scratch.Namespace():
         pass
     assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
+WITHOUT_SYS_ADMIN = ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"]
+OWNER = """
+from hitables.kernel.namespace import Namespace
+with Namespace() as namespace:
+    for words in ("-A OUTPUT -m owner --uid-owner 33 --gid-owner 7-9 -j ACCEPT", "-S OUTPUT"):
+        print(namespace.run(["iptables-nft", *words.split()]), end="")
+"""
+
+
+def test_root_without_the_capability_for_namespaces_opens_one_with_all_users() -> None:
+    """As in a container with CAP_NET_ADMIN, and in a unit of systemd with a CapabilityBoundingSet."""
+    command = [*WITHOUT_SYS_ADMIN, sys.executable, "-c", OWNER]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    rule = "-A OUTPUT -m owner --uid-owner 33 --gid-owner 7-9 -j ACCEPT\n"
+    assert done.stdout == f"-P OUTPUT ACCEPT\n{rule}", done.stderr
+
+
+def test_a_host_that_allows_no_user_namespaces_is_told_what_bounds_them() -> None:
+    forbid = 'echo 0 >/proc/sys/user/max_user_namespaces && exec "$@"'
+    command = ["unshare", "-Ur", "sh", "-c", forbid, "sh", *WITHOUT_SYS_ADMIN, sys.executable, "-c", OWNER]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (
+        "cannot open a network namespace: No space left on device; the sysctls user.max_user" in done.stderr
+    )
