@@ -36,9 +36,10 @@ from hitables.kernel.load_save import save as save_from
 from hitables.kernel.namespace import Namespace, run
 from hitables.kernel.retries import retries
 from hitables.parse import iptables
-from hitables.parse.lines import PRINTED_NAME, quote
-from hitables.rule_lines import lines_of, with_ends
+from hitables.parse.lines import quote
+from hitables.rule_lines import with_ends
 
+from .deletions_listed import Listing, with_listings
 from .differences import by_table, is_emptied, listed
 from .edits import Count, Edit, jumps_to, rule_key
 from .edits import text as text_of
@@ -55,7 +56,6 @@ from .store import Store
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')  # as comments are printed
 _NO_COUNT = re.compile(r" -c 0 0(?!\S)")
 _TABLE = re.compile(r"^\*(.+)", re.MULTILINE)
-_BY_NUMBER = re.compile(rf"(?:\[\d+:\d+\] )?-[DR] ({PRINTED_NAME}) (\d+)(?!\S)")  # chain, number
 
 # For more chains iptables-save reads counters faster than the tool that stays.
 FEW_CHAINS = 64
@@ -305,24 +305,25 @@ class Kernel:
         command = [f"{self.tool}-restore", "--noflush", "--counters"]
         command += ["-w"] if self.settings.backend == "legacy" else []
         handles = (*store.handles(), *lock_handles())
-        output, is_done = self._run_restore(command, patch, flush, handles, since)
+        # Under the lock no rule can be hit that should not be.
+        listing = Listing(patch, (), ()) if self.is_alone else with_listings(patch)
+        output, is_done = self._run_restore(command, listing, flush, handles, since)
         if not is_done:
             raise Refused(" ".join(command), output, patch)
         if errors:
             raise NotRecorded(str(errors[0]))
-        return [line for line in lines_of(output) if line.startswith("-A ")]
+        return listing.deleted(output)
 
     def _run_restore(
         self,
         command: Sequence[str],
-        patch: str,
+        listing: Listing,
         meanwhile: Callable[[], None],
         handles: Sequence[int],
         since: Stamp | None,
     ) -> tuple[str, bool]:
-        """Run the tool: its output and True, or the reason why it refuses *patch* and False."""
-        # Under the lock no rule can be hit that should not be.
-        text, added = (patch, []) if self.is_alone else with_lists(patch)
+        """Run the tool: its output and True, or the reason why it refuses the patch and False."""
+        text, added = listing.text, listing.added
         if not self.resets_policies and self._repeats:
             tool = self._restore = self._restore or Restore(command, handles)
             try:
@@ -406,23 +407,6 @@ def _only(program: Program, tables: Set[str]) -> Program:
 def tables_of(patch: str) -> list[str]:
     """The tables of *patch*, in their order."""
     return _TABLE.findall(patch)
-
-
-def with_lists(patch: str) -> tuple[str, list[int]]:
-    """*patch* with a command before each line that deletes or replaces a rule, which prints the rule; and the
-    numbers of these lines, from 1.
-
-    The tool executes all commands of a table on the rules as it has read them once.
-    """
-    lines: list[str] = []
-    added: list[int] = []
-    for line in with_ends(patch):
-        found = _BY_NUMBER.match(line)
-        if found is not None:
-            lines.append(f"-v -S {found[1]} {found[2]}\n")
-            added.append(len(lines))
-        lines.append(line)
-    return "".join(lines), added
 
 
 def _counts_of(edits: Sequence[Edit], counted: Program) -> dict[int, Count]:

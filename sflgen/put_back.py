@@ -2,7 +2,7 @@
 patch hit of it is put back.
 
 A patch addresses rules by number.  The tool resolves the numbers when it commits, and lists the rules that it
-deletes, so it is known which rules were hit (`kernel.with_lists`).  Of each chain that the patch edits, the
+deletes, so it is known which rules were hit (deletions_listed.py).  Of each chain that the patch edits, the
 kernel gets: the rules of others that were hit, at their places; not the rules that should have been hit; and
 the rules that the patch inserted at the places that they should have.  All else that others have changed
 stays as it is, and is a difference that the next comparison finds.

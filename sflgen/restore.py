@@ -77,7 +77,8 @@ def once(
 
 def _message(output: str, before: int, added: Sequence[int]) -> str:
     """The complaint in *output*, without the rules that lines *added* have listed."""
-    lines = [line for line in output.strip().splitlines() if not (added and line.startswith("-A "))]
+    listed = ("-A ", "-P ", "-N ")
+    lines = [line for line in output.strip().splitlines() if not (added and line.startswith(listed))]
     return _LINE.sub(lambda phrase: _renumbered(phrase.group(), before, added), "\n".join(lines))
 
 

@@ -236,7 +236,8 @@ class Session:
     def folded_at_once(self, plan: Plan) -> Plan:
         """A plan of the same updates that folds; *plan* itself if the trees differ too much.
 
-        nft takes ten seconds for a patch of 20,000 lines; a fold in the background is loaded in pieces.
+        nft takes a second for a patch of 20,000 lines, in which no update is answered; a fold in the
+        background is loaded in pieces.
         """
         if self.kernel is not None and _tree_size(plan.before) > 2 * max(MOST_AT_ONCE, len(plan.edits)):
             return plan  # new trees seldom have half of the old rules in their places

@@ -24,6 +24,7 @@ from hitables.kernel.namespace import run
 from hitables.parse import iptables
 from sflgen.commands import read_commands
 from sflgen.commit import load_all, loader
+from sflgen.deletions_listed import MANY
 from sflgen.edits import rule_key
 from sflgen.kernel import Drift, Kernel
 from sflgen.planner import plan_unproved, start_unproved
@@ -129,7 +130,12 @@ def inserting_behind_the_look(lines: list[list[str]]) -> Callable[..., Any]:
 
 
 def changed_behind_the_look(
-    folder: str, lines: list[list[str]], commands: str, counted: bool, tries: int = TRIES
+    folder: str,
+    lines: list[list[str]],
+    commands: str,
+    counted: bool,
+    tries: int = TRIES,
+    many: int = MANY,
 ) -> tuple[str, list[str], list[str], str]:
     tool = "iptables-nft"
     store, kernel = started(folder, "nft")
@@ -138,6 +144,7 @@ def changed_behind_the_look(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Restore, "load", inserting_behind_the_look(lines))
         patch.setattr("sflgen.put_back.TRIES", tries)
+        patch.setattr("sflgen.deletions_listed.MANY", many)
         told = commit(store, kernel, commands)
     kernel.close()
     after = rules_of(tool, chain)
@@ -159,6 +166,18 @@ def test_a_rule_that_is_deleted_in_place_of_another_is_put_back(times: int, tmp_
         )
     others = [f"-s 198.51.100.{at}/32 -j DROP" for at in reversed(range(times))]
     assert not told and after == [*others, *before[1:]]
+
+
+@kernel_test
+@pytest.mark.parametrize("many", [2, MANY])
+def test_a_rule_that_is_deleted_in_a_row_of_others_is_put_back(many: int, tmp_path: Path) -> None:
+    """The chain is listed whole, or each rule by itself."""
+    insert = ["iptables-nft", "-I", "OUTPUT", "2", *OTHER]
+    with Namespace() as namespace:
+        told, before, after, _ = namespace.call(
+            changed_behind_the_look, str(tmp_path / "st"), [insert], "-D OUTPUT 1\n" * 2, False, many=many
+        )
+    assert not told and after == ["-s 198.51.100.9/32 -j DROP", before[2]]
 
 
 @kernel_test
