@@ -9,6 +9,9 @@ none of them pass either.
 Each chain is asked once, for the packets of all such rules; those of each are then looked for in the regions
 that pass.
 
+Packets of this host that come in by lo are not asked for: table nat has seen their connections in OUTPUT, and
+the kernel asks it once for each.
+
 Invariant: exact, as `reach` is: if some packet that the rule translates passes, or may, nothing is said.
 """
 
@@ -17,7 +20,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from hitables.ir.fields import STATES, Field
+from hitables.ir.connection_states import LOOPBACK
+from hitables.ir.fields import STATES, Family, Field, top
 from hitables.ir.hooks import Box
 from hitables.ir.intervals import Values
 from hitables.ir.nat_targets import Destination, destination
@@ -30,7 +34,7 @@ from .question import Question
 from .reach import reach
 
 MOST_RULES, MOST_REGIONS = 1000, 2000  # that are looked at: of more rules, the first; of more regions, none
-_NEW = Values.only(STATES.index("NEW+DNAT"))
+_NEW, _TRANSLATED = (Values.only(STATES.index(state)) for state in ("NEW", "NEW+DNAT"))
 # Fields that a packet has in table filter as in PREROUTING of nat.
 _STAYS = (Field.SRC, Field.PROTO, Field.SPORT, Field.DPORT, Field.ICMP, Field.IIF)
 
@@ -56,15 +60,19 @@ def unforwarded(program: Program, question: Question, tell: Tell) -> Iterator[Un
         if not question.chains or chain in question.chains
         if rule.target is not None and (to := destination(rule.target)) is not None
     ][:MOST_RULES]
-    boxes = [_behind(rule, to) for _, rule, to in found]
-    forwarded = [box for box, (_, _, to) in zip(boxes, found, strict=True) if not to.is_own]
-    passing = {
-        chain: _passing(program, chain, asked, question, tell)
-        for chain, asked in (("FORWARD", forwarded), ("INPUT", boxes))
+    behind = [_behind(rule, to, program.family) for _, rule, to in found]
+    asked = {
+        "FORWARD": [
+            box for boxes, (_, _, to) in zip(behind, found, strict=True) if not to.is_own for box in boxes
+        ],
+        "INPUT": [box for boxes in behind for box in boxes],
     }
-    for box, (chain, rule, to) in zip(boxes, found, strict=True):
+    passing = {chain: _passing(program, chain, boxes, question, tell) for chain, boxes in asked.items()}
+    for boxes, (chain, rule, to) in zip(behind, found, strict=True):
         closed = ("INPUT",) if to.is_own else ("FORWARD", "INPUT")
-        if not any(_meet(box, region) for each in closed for region in passing[each]):
+        if boxes and not any(
+            _meet(box, region) for box in boxes for each in closed for region in passing[each]
+        ):
             yield Unforwarded(rule.line, chain, rule, closed)
 
 
@@ -78,15 +86,28 @@ def _translating(nat: Table) -> Iterator[tuple[str, Rule]]:
                 reached.append(rule.enters)
 
 
-def _behind(rule: Rule, to: Destination) -> dict[Field, Values]:
-    """What the first packets of connections have behind the translation."""
+def _behind(rule: Rule, to: Destination, family: Family) -> list[Box]:
+    """What the first packets of connections have behind the target: none, if it meets none."""
     tested = required(rule)
-    box = {field: tested[field] for field in _STAYS if field in tested}
-    box[Field.STATE] = _NEW
+    came = {field: tested[field] for field in _STAYS if field in tested}
+    not_of_this_host = Values.only(LOOPBACK).complement(top(Field.IIF, family))
+    came[Field.IIF] = came.get(Field.IIF, not_of_this_host).intersect(not_of_this_host)
+    if not came[Field.IIF]:
+        return []
+    translated = {**came, Field.STATE: _TRANSLATED}
     if to.ports is not None:
-        box[Field.DPORT] = to.ports
+        translated[Field.DPORT] = to.ports
     addresses = None if to.is_own else to.addresses or tested.get(Field.DST)
-    return box if addresses is None else {**box, Field.DST: addresses}
+    if addresses is not None:
+        translated[Field.DST] = addresses
+    # Packets that were for this address and port before: the kernel does not say DNAT of them.
+    unchanged = {**came, Field.STATE: _NEW}
+    if Field.DST in tested:
+        unchanged[Field.DST] = tested[Field.DST]
+    for field, values in ((Field.DPORT, to.ports), (Field.DST, to.addresses)):
+        if values is not None:
+            unchanged[field] = values.intersect(unchanged.get(field, values))
+    return [translated, unchanged] if all(unchanged.values()) else [translated]
 
 
 def _passing(

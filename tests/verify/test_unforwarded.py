@@ -72,6 +72,35 @@ def test_nothing_is_said_if_some_connection_passes_or_may(lines: list[str]) -> N
     assert not found(text_of([WEB], lines))
 
 
+def test_packets_of_the_host_itself_meet_no_rule_of_prerouting() -> None:
+    """Their connections have met OUTPUT, and the kernel asks table nat once."""
+    own = "-A INPUT -i lo -j ACCEPT"
+    anywhere = WEB.replace(" -i eth0", "")
+    assert found(text_of([anywhere], [own]))
+    assert not found(text_of([anywhere], [own, "-A FORWARD -d 10.0.0.5 -p tcp --dport 80 -j ACCEPT"]))
+    assert not found(text_of([WEB.replace("eth0", "lo")], [])), "it never applies"
+    assert found(text_of([WEB.replace("-i eth0", "! -i eth1")], [own]))
+
+
+@pytest.mark.parametrize(
+    ("nat", "rule", "is_named"),
+    [
+        ("-j DNAT --to-destination 10.0.0.5", "FORWARD", False),
+        ("-d 192.0.2.1 -j DNAT --to-destination 10.0.0.5", "FORWARD", True),
+        ("-p tcp -m multiport --dports 80,8080 -j DNAT --to-destination 10.0.0.5:80", "FORWARD", False),
+        ("-p tcp --dport 8080 -j DNAT --to-destination 10.0.0.5:80", "FORWARD", True),
+        ("-p tcp --dport 80 -j REDIRECT --to-ports 80", "INPUT", False),
+        ("-p tcp --dport 8080 -j REDIRECT --to-ports 80", "INPUT", True),
+    ],
+)
+def test_a_connection_that_the_target_does_not_change_has_no_state_of_dnat(
+    nat: str, rule: str, is_named: bool
+) -> None:
+    lines = [f"-A {rule} -p tcp --dport 80 -m conntrack ! --ctstate DNAT -j ACCEPT"]
+    assert bool(found(text_of([f"-A PREROUTING {nat}"], lines))) == is_named
+    assert not found(text_of([f"-A PREROUTING {nat}"], [lines[0].replace("! ", "")]))
+
+
 def test_only_rules_that_incoming_packets_meet_are_asked_for() -> None:
     to = "-j DNAT --to-destination 10.0.0.5"
     assert not found(text_of([f"-A OUTPUT -p tcp {to}", f"-A nat1 -p tcp {to}", "-A OUTPUT -j nat1"], []))
