@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from .answers import Answers
 from .connection_states import LOOPBACK, why_no_state, why_not_of_kind
 from .fields import INTERFACES, STATES, Field
-from .hooks import hook_box
+from .hooks import NO_OIF, hook_box
 from .packet_reader import Spelled
 from .packet_text import FRAGMENTS
 from .program import Table
@@ -26,6 +26,8 @@ def impossible(spelled: Spelled) -> list[str]:
     if Field.FRAG in box and values[Field.FRAG] not in box[Field.FRAG]:
         name = next(name for name, kind in FRAGMENTS.items() if kind == values[Field.FRAG])
         words.append(f"frag={name}: the kernel puts fragments together before")
+    if spelled.table == "nat" and spelled.chain in NO_OIF and values.get(Field.IIF) == LOOPBACK:
+        words.append("in=lo in table nat: it is asked once for each connection, and for these in OUTPUT")
     return words
 
 

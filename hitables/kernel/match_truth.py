@@ -350,7 +350,9 @@ def _set(traits: Traits, uses: list[Option]) -> Truth:
     if not _known(uses, "--match-set", "--return-nomatch") or uses[0][2][1] not in ("src", "dst"):
         return None
     (name, side), inverted = uses[0][2], uses[0][1]
-    members = traits.members.get(name, set())
+    # With --return-nomatch only members with nomatch match, and none is arranged.
+    only_nomatch = any(option == "--return-nomatch" for option, _, _ in uses)
+    members = set() if only_nomatch else traits.members.get(name, set())
     sides = traits.addresses(Field.SRC if side == "src" else Field.DST)
     return np.array([address in members for address in sides], bool) ^ inverted
 

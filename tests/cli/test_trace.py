@@ -46,6 +46,17 @@ def test_a_packet_that_does_not_enter_table_nat_is_told(state: str, tmp_path: Pa
     assert (message in done.stderr) == (state not in ("NEW", "RELATED"))
 
 
+@pytest.mark.parametrize(
+    ("interface", "table", "is_told"), [("lo", "nat", True), ("eth0", "nat", False), ("lo", "mangle", False)]
+)
+def test_a_packet_of_lo_that_does_not_enter_prerouting_of_nat_is_told(
+    interface: str, table: str, is_told: bool, tmp_path: Path
+) -> None:
+    rules = rules_of(tmp_path, table, "-A PREROUTING -p udp -j ACCEPT\n")
+    done = run("trace", rules, "--packet", f"{PACKET} table={table} in={interface}")
+    assert ("packets of PREROUTING have no in=lo in table nat" in done.stderr) == is_told
+
+
 @pytest.mark.parametrize("target", ["CT --notrack", "NOTRACK"])
 def test_a_packet_that_is_not_tracked_is_untracked_for_the_rules_behind(target: str, tmp_path: Path) -> None:
     untracked = "-A PREROUTING -m conntrack --ctstate UNTRACKED -j DROP\n"

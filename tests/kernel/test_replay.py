@@ -184,6 +184,15 @@ def test_a_set_of_ports_cannot_be_filled_and_that_is_said() -> None:
 
 
 @pytest.mark.needs_kernel
+def test_a_plain_member_is_no_match_where_those_with_nomatch_are_asked_for() -> None:
+    after = read("filter", "-A INPUT -s 192.0.2.77 -j DROP")
+    for negation, finding in (("", ReplayResult.NOT_REALISABLE), ("! ", ReplayResult.CONFIRMED)):
+        before = read("filter", f"-A INPUT -m set {negation}--match-set bad src --return-nomatch -j DROP")
+        shown = replay(before, after, result(before, after))
+        assert shown.finding is finding, shown.describe()
+
+
+@pytest.mark.needs_kernel
 @pytest.mark.parametrize(
     ("dice", "tries"), [("-A FORWARD", 1), ("-A INPUT -m connlabel --label 1", 1), ("-A INPUT", 4)]
 )
