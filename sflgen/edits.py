@@ -282,6 +282,7 @@ def text(edits: Iterable[Edit], counts: Mapping[int, Count] | None = None) -> st
 
 
 _PRINTED = re.compile(rf"-([AIR]) ({PRINTED_NAME})(?: ([0-9]+))?(?: (.*))?")
+_CALLEE = re.compile(rf"(?<!\S)-[jg] ({PRINTED_NAME})")
 _HOLDER = "sflgen"  # the chain in which the rules of all edits are parsed; no edit names it
 
 
@@ -292,14 +293,13 @@ def read_edits(printed: str, program: Program, source: str = "-") -> list[Edit]:
     """
     edits: list[Edit] = []
     rules_of: dict[str, list[tuple[int, str]]] = {}  # by table: index of the edit, text of its rule
-    chains_of: dict[str, set[str]] = {}
+    made: dict[str, set[str]] = {}  # by table: chains that the edits make
     table = ""
     for number, printed_line in enumerate(lines_of(printed), 1):
         if printed_line.startswith("*"):
             table = printed_line[1:]
             rules_of.setdefault(table, [])
-            chains = chains_of.setdefault(table, set())
-            chains.update(c.name for t in program if t.name == table for c in t.chains if c.policy is None)
+            made.setdefault(table, set())
             continue
         with_rule = _PRINTED.fullmatch(printed_line)
         if with_rule is not None:
@@ -309,16 +309,24 @@ def read_edits(printed: str, program: Program, source: str = "-") -> list[Edit]:
         elif printed_line != "COMMIT" and printed_line:
             edit = _read_without_rule(printed_line, table, source, number)
             if edit.op is Op.NEW:
-                chains_of[table].add(edit.chain)
+                made[table].add(edit.chain)
             edits.append(edit)
     for table, rules in rules_of.items():
-        lines = [f":{name} -" for name in sorted(chains_of[table] - {_HOLDER})]
+        # Of thousands of chains a patch names few.
+        named = {unquote(name) for _, rule in rules for name in _CALLEE.findall(rule)}
+        chains = {name for name in named if name in made[table] or _has_user_chain(program, table, name)}
+        lines = [f":{name} -" for name in sorted(chains - {_HOLDER})]
         lines += [f":{_HOLDER} -", *(f"-A {_HOLDER} {rule}" for _, rule in rules)]
         whole = "\n".join([f"*{table}", *lines, "COMMIT", ""])
         parsed = iptables.read(whole, family=program.family, name=source).table(table)[_HOLDER].rules
         for (index, _), rule in zip(rules, parsed, strict=True):
             edits[index] = replace(edits[index], rule=rule._replace(line=0))
     return edits
+
+
+def _has_user_chain(program: Program, table: str, name: str) -> bool:
+    chain = program.find_chain(table, name)
+    return chain is not None and chain.policy is None
 
 
 def _read_without_rule(printed_line: str, table: str, source: str, number: int) -> Edit:

@@ -14,7 +14,7 @@ from hitables.errors import ParseError
 from hitables.ir.program import Program
 from sflgen import lcs
 from sflgen.commands import read_commands
-from sflgen.edits import Edit, Op, apply, replaceable, rule_key, text, without_undone
+from sflgen.edits import Edit, Op, apply, read_edits, replaceable, rule_key, text, without_undone
 from sflgen.lcs import by_bits, by_pairs, gaps
 from sflgen.least_edits import sync, with_others
 
@@ -92,6 +92,23 @@ def test_a_chain_with_the_name_of_a_target_is_a_chain() -> None:
     program = hitables.read("*filter\n:LOG -\nCOMMIT\n")
     (edit,) = read_commands("-A INPUT -j LOG", program)
     assert edit.rule is not None and rule_key(edit.rule)[1] == "-j LOG"
+
+
+def test_edits_are_read_as_they_were_printed() -> None:
+    """The rules enter chains of the program, and one that an edit makes; a comment that names a chain enters none."""
+    names = [":bans - [0:0]", *(f":chain{number} - [0:0]" for number in range(9))]
+    program = hitables.read("\n".join(["*filter", *names, "-A INPUT -j bans", "COMMIT", ""]))
+    edits = read_commands(
+        "-N made\n-I INPUT 1 -s 10.0.0.1 -j made\n-A bans -p tcp -g chain7\n-D INPUT 2\n"
+        '-A INPUT -m comment --comment "-j chain3 -j nowhere" -j chain8\n-A INPUT -j NFLOG --nflog-prefix "-j chain1"\n'
+        "-R INPUT 1 -j chain2\n-P INPUT DROP\n-t nat -A POSTROUTING -j MASQUERADE",
+        program,
+    )
+    again = read_edits(text(edits), program)
+    assert [text([edit]) for edit in again] == [text([edit]) for edit in edits]
+    assert hitables.write(apply(program, again)) == hitables.write(apply(program, edits))
+    with pytest.raises(ParseError, match="neither a chain of table filter"):
+        read_edits("*filter\n-A INPUT -j chain77\nCOMMIT\n", program)
 
 
 def test_a_missing_table_is_added() -> None:
