@@ -31,11 +31,12 @@ from hitables.verify import exact
 from hitables.verify.deadline import Deadline
 from hitables.verify.question import Answer, Difference, Equal
 
+from .cache import Cache
 from .chain_names import GeneratedNames
 from .edits import jumps_to
 from .front_tree import below_call, is_call
 from .layout import ChainId, fixed_chains, section_lists
-from .local_proof import is_equal_in, is_loaded_as_listed, is_within, writes_nothing
+from .local_proof import is_equal_in, is_loaded_as_listed, is_within, section_indexes, writes_nothing
 from .region import Region
 from .rule_rows import spelling
 from .state import State
@@ -54,6 +55,7 @@ Spelling = tuple[str, ...]
 def holds_by_parts(state: State, deadline: Deadline = NO_LIMIT) -> bool:
     """Whether the law is shown by parts until *deadline*; False if it is not, and nothing is known then."""
     sections_with_entries = {(table, each.section) for (table, _), each in state.entry_chains.items()}
+    state = _with_rule_indexes(state)
     parts: list[_Part] = []
     for chain_id, layout in state.layouts.items():
         table, chain = chain_id
@@ -71,6 +73,18 @@ def holds_by_parts(state: State, deadline: Deadline = NO_LIMIT) -> bool:
         for part in parts
         for region in part.regions
     )
+
+
+def _with_rule_indexes(state: State) -> State:
+    """*state* with the lists of its trees indexed, so that a proof for one region does not index them anew.
+
+    Nothing that plans have derived is trusted.
+    """
+    state = replace(state, cache=Cache())
+    for chain_id, layout in state.layouts.items():
+        for section, index in zip(layout.sections, section_indexes(state, chain_id), strict=True):
+            state.cache.rule_indexes[chain_id[0], section.name] = index
+    return state
 
 
 def _trees_hold(state: State, parts: Sequence[_Part], deadline: Deadline) -> bool:

@@ -181,7 +181,7 @@ def is_equal_in(state: State, chain_id: ChainId, region: Region) -> bool | None:
     """Whether list and loaded rule set treat packets of *region* alike in a chain; None if undecided."""
     table, chain = chain_id
     listed, loaded = state.master.table(table), state.loaded.table(table)
-    indexes = _section_indexes(state, chain_id)
+    indexes = section_indexes(state, chain_id)
     acting = [rule for index in indexes for rule in index.acting()]
     written = written_by_chains(state, table) if acting else {}
     effects = [_written(rule, written) for rule in acting]
@@ -204,7 +204,7 @@ def is_equal_in(state: State, chain_id: ChainId, region: Region) -> bool | None:
 
 def writes_nothing(state: State, chain_id: ChainId) -> bool:
     """Whether no rule of a listed chain, and none that it reaches, writes what later rules may test."""
-    acting = [rule for index in _section_indexes(state, chain_id) for rule in index.acting()]
+    acting = [rule for index in section_indexes(state, chain_id) for rule in index.acting()]
     written = written_by_chains(state, chain_id[0]) if acting else {}
     return not any(_written(rule, written) for rule in acting)
 
@@ -256,7 +256,7 @@ def go_on_alike(
     """
     table, chain = chain_id
     listed, loaded = state.master.table(table), state.loaded.table(table)
-    acting = [rule for index in _section_indexes(state, chain_id) for rule in index.acting()]
+    acting = [rule for index in section_indexes(state, chain_id) for rule in index.acting()]
     written = written_by_chains(state, table) if acting else {}
     effects = [_written(rule, written) for rule in acting]
     unknown = _Unknown(written, Deciding(listed, state.settings))
@@ -318,7 +318,7 @@ def _is_equal(encoding: RegionEncoding, chain: str, question: Question) -> bool 
     return True
 
 
-def _section_indexes(state: State, chain_id: ChainId) -> list[RuleIndex]:
+def section_indexes(state: State, chain_id: ChainId) -> list[RuleIndex]:
     """The indexed list of each section."""
     table, chain = chain_id
     layout, known = state.layouts[chain_id], state.cache.rule_indexes
