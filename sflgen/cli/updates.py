@@ -242,10 +242,11 @@ def apply_commands(folder: str, live: bool, strategy: str | None, no_prove: bool
 def sync(folder: str, live: bool, strategy: str | None, no_prove: bool, rules: str) -> None:
     """Make the rule list equal to FILE, the output of iptables-save, with the fewest edits.
 
-    Chains that match a --leave of the state stay, and so do the rules that enter them, and tables that FILE
-    does not have.
+    Chains that match a --leave of the state stay, and so do the rules that enter them, tables that FILE does
+    not have, and the policy of a chain that FILE does not declare (":INPUT DROP").
     """
     from hitables.files import read_text
+    from hitables.ir.program import with_undeclared_kept
     from hitables.nouns import counted
     from hitables.parse.lost_rules import refuse_lost
 
@@ -260,6 +261,7 @@ def sync(folder: str, live: bool, strategy: str | None, no_prove: bool, rules: s
         new = program_of(text, rules, str(int(state.master.family)))
         check_complete(new)
         refuse_lost(new, text)
+        new = with_undeclared_kept(new)
         new = with_others(state.master, new, state.settings.is_foreign)
         edits = least_edits(state.master, new, keep=state.settings.is_foreign)
         updates = len(edits)

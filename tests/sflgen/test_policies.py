@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from support.planned_updates import check
 
 import hitables
 from hitables.errors import NotEquivalent
 from hitables.verify import exact
 from hitables.verify.question import Difference, Equal
+from sflgen.cli.updates import sync
 from sflgen.commands import read_commands
 from sflgen.planner import plan_unproved
 from sflgen.proof import plan, prove, prove_plan, start, verify
 from sflgen.settings import Settings
 from sflgen.state import State
+from sflgen.store import Store
 
 pytestmark = pytest.mark.engine
 HIDING = "10.50.0.0/16"
@@ -118,3 +122,21 @@ def test_what_a_foreign_chain_has_now_is_not_relied_on() -> None:
     assert isinstance(verify(wrong), Difference)
     with pytest.raises(NotEquivalent):
         prove(wrong)
+
+
+@pytest.mark.parametrize(("declared", "patch"), [
+    (":INPUT DROP [0:0]\n", ""),
+    (":INPUT - [0:0]\n", ""),
+    ("", ""),
+    (":INPUT ACCEPT [0:0]\n", "*filter\n-P INPUT ACCEPT\nCOMMIT\n"),
+])  # fmt: skip
+def test_sync_leaves_a_policy_that_the_file_does_not_declare(
+    declared: str, patch: str, tmp_path: Path
+) -> None:
+    """As `hitables apply`, and as iptables-restore of legacy."""
+    heads, rule = ":FORWARD ACCEPT\n:OUTPUT ACCEPT\n", "-A INPUT -p tcp -m tcp --dport 22 -j ACCEPT\n"
+    listed = hitables.read(f"*filter\n:INPUT DROP\n{heads}{rule}COMMIT\n")
+    Store.create(tmp_path / "state", start(listed, Settings()).after).close()
+    (tmp_path / "new.rules").write_text(f"*filter\n{declared}{heads}{rule}COMMIT\n")
+    done = CliRunner().invoke(sync, ["--state", str(tmp_path / "state"), str(tmp_path / "new.rules")])
+    assert done.exit_code == 0 and done.stdout == patch
