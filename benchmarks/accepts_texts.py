@@ -109,9 +109,9 @@ WORDS = {
     "--reject-with": "icmp-port-unreachable tcp-reset icmp-admin-prohibited icmp6-port-unreachable port-unreach "
     "icmp-net-unreachable icmp-foo icmp6-adm-prohibited no-route tcp-rst icmp-p echo-reply ICMP-PORT-UNREACHABLE",
     "--to-destination": "10.0.0.1 10.0.0.1-10.0.0.9 10.0.0.9-10.0.0.1 10.0.0.1:80 10.0.0.1:80-90 10.0.0.1:90-80 :80 "
-    "10.0.0.1:http 10.0.0.1:0 10.0.0.1:99999 10.0.0.1/24 [fe80::1]:80 fe80::1 10.0.0.1:80-90/8080 10.0.0 10.0.0.1:",
+    "10.0.0.1:http 10.0.0.1:0 10.0.0.1:99999 10.0.0.1/24 [fe80::1]:80 fe80::1 10.0.0.1:80-90/8080 10.0.0.1:80-90/0 10.0.0 10.0.0.1:",
     "--to-source": "10.0.0.1 10.0.0.1-10.0.0.9 10.0.0.1:80 10.0.0.1:80-90 :80 10.0.0.1:90-80 fe80::1 [fe80::1]:80 10.0.0.1-",
-    "--to-ports": "80 80-90 90-80 80:90 http 0 99999 80- -90 80-90/8080", "--to": "10.0.0.0/8 10.0.0.0/255.0.255.0 fe80::/64",
+    "--to-ports": "80 80-90 90-80 80:90 http 0 99999 80- -90 80-90/8080 80-90/0", "--to": "10.0.0.0/8 10.0.0.0/255.0.255.0 fe80::/64",
     "--on-ip": "10.0.0.1 fe80::1 0.0.0.0", "--on-port": "80 http 0 99999", "--tproxy-mark": "1 0x1/0x1 1/ x",
     "--gateway": "10.0.0.1 fe80::1 10.0.0.1/8", "--oif": "eth0 averyveryverylongname",
     "--icmp-type": "8 8/0 echo-request any ping 256 8/256 3/1 port-unreachable foo Echo-Request 255 255/255 8/",

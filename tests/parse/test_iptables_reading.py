@@ -518,3 +518,21 @@ def test_a_rule_is_deleted_in_any_spelling(there: str, deleted: str) -> None:
 
 def test_a_match_has_a_name() -> None:
     assert "-m needs the name of a match" in str(refusal('-A INPUT -m "" -j ACCEPT'))
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("DNAT --to-destination 10.0.0.5:80-90/8000", ""),
+        ("DNAT --to-destination 10.0.0.5:80-90/0", "a range of ports is not shifted by port 0"),
+        ("REDIRECT --to-ports 80-90", ""),
+        ("REDIRECT --to-ports 80-90/8000", "REDIRECT shifts no range of ports"),
+    ],
+)
+def test_a_range_of_ports_is_shifted_by_dnat_alone(target: str, message: str) -> None:
+    text = f"*nat\n-A PREROUTING -p tcp -j {target}\nCOMMIT\n"
+    if not message:
+        assert f"-j {target}\n" in write(read(text, family=Family.IPV4))
+        return
+    with pytest.raises(ParseError, match=message):
+        read(text, family=Family.IPV4)

@@ -53,6 +53,20 @@ def _check_translated(uses: Uses, family: Family) -> None:
             raise ValueError(f"{name} is longer than 64 bits")
 
 
+_SHIFTED = re.compile(r"-\d+/(\w+)$")
+
+
+def _check_unshifted(uses: Uses, family: Family) -> None:
+    if "--to-ports" in uses and _SHIFTED.search(uses["--to-ports"][0][1][0]):
+        raise ValueError("REDIRECT shifts no range of ports (LOW-HIGH/BASE); DNAT does")
+
+
+def _check_base(uses: Uses, family: Family) -> None:
+    base = _SHIFTED.search(uses["--to-destination"][0][1][0])
+    if base is not None and numeric.integer(base[1]) == (0, ""):
+        raise ValueError("a range of ports is not shifted by port 0 (LOW-HIGH/BASE)")
+
+
 TARGETS = (
     target(
         "CLUSTERIP",
@@ -71,6 +85,7 @@ TARGETS = (
         writes="CT ADDRESSES CHECKSUM PAYLOAD",
         source="netfilter/xt_nat.c",
         form=Form({"--to-destination": _to}),
+        check=_check_base,
         tracks=True,
     ),
     target(
@@ -114,6 +129,7 @@ TARGETS = (
         writes="CT ADDRESSES CHECKSUM PAYLOAD",
         source="netfilter/xt_REDIRECT.c",
         form=Form({"--to-ports": write.to_ports}),
+        check=_check_unshifted,
         tracks=True,
     ),
     target(
