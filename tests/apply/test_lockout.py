@@ -240,6 +240,46 @@ def test_the_members_of_ipsets_are_let_in(firewall: Firewall) -> None:
     firewall.apply(path, environment=SSH)
 
 
+LISTS = (
+    "create allow hash:ip", "add allow 10.3.0.1", "create six hash:ip family inet6", "create none hash:ip",
+    "create doors hash:ip,port", "create all list:set", "add all six", "add all doors", "add all none",
+    "add all allow", "create few list:set", "add few six", "add few none", "create rings bitmap:ip,mac range 10.3.0.0/24",
+    "create odd list:set", "add odd rings",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rules", "decides"),
+    [
+        ("-A INPUT -p tcp -m set --match-set all src -j ACCEPT", ""),
+        ("-A INPUT -m set ! --match-set few src -j ACCEPT", ""),
+        ("-A INPUT -m set --match-set all src -j DROP\n-A INPUT -j ACCEPT", "--match-set all src -j DROP"),
+        ("-A INPUT -m set --match-set few src -j ACCEPT", "by the policy of chain INPUT, table filter\n"),
+        ("-A INPUT -m set --match-set odd src -j ACCEPT", "by the policy of chain INPUT, table filter\n"),
+    ],
+    ids=["let in", "not a member", "shut out", "no member", "too few directions"],
+)
+@ONE
+def test_the_members_of_sets_in_a_list_are_members(firewall: Firewall, rules: str, decides: str) -> None:
+    for command in LISTS:
+        firewall.namespace.run(["ipset", *command.split()])
+    path = firewall.file(f"*filter\n:INPUT DROP [0:0]\n{rules}\nCOMMIT\n")
+    status = 2 if decides else 1
+    said = firewall.apply(path, "--dry-run", status=status, environment=SSH).stderr
+    assert decides in said and "only if" not in said
+
+
+@ONE
+def test_a_rule_that_writes_into_a_list_or_its_member_may_change_what_it_has(firewall: Firewall) -> None:
+    for command in LISTS:
+        firewall.namespace.run(["ipset", *command.split()])
+    for added, asked in (("none", "few"), ("few", "none")):
+        rules = f"-A INPUT -j SET --add-set {added} src\n-A INPUT -m set --match-set {asked} src -j DROP\n"
+        path = firewall.file(f"*filter\n:INPUT DROP [0:0]\n{rules}-A INPUT -j ACCEPT\nCOMMIT\n")
+        said = firewall.apply(path, "--dry-run", status=1, environment=SSH).stderr
+        assert f"only if this does not hold: set --match-set {asked} src" in said
+
+
 def test_the_members_of_sets_of_interfaces_are_let_in(firewall: Firewall) -> None:
     for command in ("create ports hash:net,iface", "add ports 10.3.0.0/24,eth0"):
         firewall.namespace.run(["ipset", *command.split()])
