@@ -19,7 +19,7 @@ from ..ir.packet import Backend
 from ..ir.packet_reader import read_packet
 from ..ir.program import Program
 from ..ir.rule import Target
-from ..ir.semantics import Walk
+from ..ir.semantics import Step, Walk
 from ..verify.question import decided_by, show_rule
 from .must_packets import check_place
 from .ssh_session import SessionPacket, SshSession
@@ -36,6 +36,7 @@ _BEFORE = {
 }
 # By chain: the address of a packet there that is one of this host.
 _LOCAL = {"INPUT": Field.DST, "OUTPUT": Field.SRC}
+_UNTRANSLATED = "is not translated as the session is"
 _HOLDS = {True: "holds", False: "does not hold"}
 
 
@@ -89,11 +90,14 @@ class LockoutCheck:
         """The way of one packet of a session, as far as it passes; *local*: its address of this host."""
         way = Way(packet.text, self.program.family, {"mark": 0, "connmark": connmark}, local)
         for table, chain in packet.places:
+            is_nat_next = (table, chain) in (_NAT_OF_REQUESTS, *_BEHIND_NAT)
+            if is_nat_next and packet.needs_nat and self._is_left_untranslated(way, packet.what):
+                break
             if table == "nat" and not way.is_tracked:
                 continue
             if packet.behind and (table, chain) in _BEHIND_NAT and way.is_tracked:
                 way.text = packet.text_behind
-            what = f"{packet.what} ({way.text})"
+            what = f"{packet.what} ({way.shown()})"
             if packet.leads_here and (table, chain) == _NAT_OF_REQUESTS:
                 passes = self._is_translated(way, packet.leads_here, what)
             else:
@@ -101,6 +105,18 @@ class LockoutCheck:
             if not passes:
                 break
         return way
+
+    def _is_left_untranslated(self, way: Way, what: str) -> bool:
+        """Whether a packet that nat must translate is not tracked, so that nat leaves it; it is refused then.
+
+        Of a table that stays this is not taken, as the session is translated in spite of it.
+        """
+        if way.is_tracked or way.untracked_by is None or way.untracked_by[0] not in self.own:
+            return False
+        table, step = way.untracked_by
+        what = f"{what} ({way.shown()}) {_UNTRANSLATED}, as it is not tracked"
+        self.refusals.append(LockoutRefusal(what, self._named(step, table)))
+        return True
 
     def _is_translated(self, way: Way, leads_here: Callable[[Target], bool], what: str) -> bool:
         """Whether table nat translates a new connection as it has the session; if not, it is refused.
@@ -116,7 +132,7 @@ class LockoutCheck:
         if target is not None and leads_here(target):
             return True
         why = self._decider(passage.walk, table, chain)
-        self.refusals.append(LockoutRefusal(f"{what} is not translated as the session is", why))
+        self.refusals.append(LockoutRefusal(f"{what} {_UNTRANSLATED}", why))
         return False
 
     def trace_must(self, packets: Sequence[str]) -> None:
@@ -154,11 +170,15 @@ class LockoutCheck:
         if step is None:
             text = f"{walk.verdict} by the policy of chain {chain}, table {table}"
         else:
-            rule = f"-A {step.chain} {show_rule(step.rule)}"
-            text = f"{self.name_of(table, step.rule.line)}: {rule} (table {table})"
+            text = self._named(step, table)
         if walk.open:
             text += f"; assumed not to hold: {', '.join(sorted(walk.open))}"
         return text
+
+    def _named(self, step: Step, table: str) -> str:
+        """The rule of a step, with its place, for the user."""
+        rule = f"-A {step.chain} {show_rule(step.rule)}"
+        return f"{self.name_of(table, step.rule.line)}: {rule} (table {table})"
 
 
 def refuse(refusals: Sequence[LockoutRefusal]) -> None:

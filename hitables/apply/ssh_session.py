@@ -154,6 +154,16 @@ class SessionPacket(NamedTuple):
         """The text behind nat."""
         return self.text if self.behind is None else f"{self.behind[0]} state={self.behind[1]}"
 
+    @property
+    def needs_nat(self) -> bool:
+        """Whether its connection fails where nat leaves it as it is.
+
+        A new connection needs no other client, and nor does the answer to one that was left as it was.
+        """
+        return self.behind is not None and (
+            self.leads_here is not None or self.state not in ("NEW", "INVALID")
+        )
+
     def once_answered(self) -> SessionPacket:
         """The packet that follows a request when that has been answered."""
         return self._replace(what=f"{self.what}, once answered", places=_FOLLOWED)

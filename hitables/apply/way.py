@@ -16,9 +16,9 @@ from ..ir.packet import Backend, Outcome, Packet
 from ..ir.packet_reader import Spelled, read_packet
 from ..ir.program import Program
 from ..ir.rule import Target
-from ..ir.semantics import CUT_NUMBERS, Walk
+from ..ir.semantics import CUT_NUMBERS, Step, Walk
 from ..ir.synproxy import taking
-from ..ir.tracked_walk import INVALID, UNTRACKED, run_tracked, states_written
+from ..ir.tracked_walk import INVALID, UNTRACKED, run_tracked, states_written, untracks
 from ..syntax.values import number
 from .kernel_answers import answered
 from .unsure_answers import ChangedMemory, assuming, unsure_answers
@@ -47,6 +47,7 @@ class Way:
     text   the packet as for `hitables trace`; what it states of its marks is kept
     marks  "mark" and "connmark", as they are now; None: unknown
     local  as of `answered`
+    untracked_by  the table, and the rule there, that keeps the packet out of connection tracking
     """
 
     text: str
@@ -54,6 +55,7 @@ class Way:
     marks: dict[str, int | None]
     local: Field | None = None
     is_tracked: bool = True
+    untracked_by: tuple[str, Step] | None = None
     written: ChangedMemory = field(default_factory=ChangedMemory)
 
     def enter(self, program: Program, table: str, chain: str, backend: Backend) -> Passage | None:
@@ -75,7 +77,7 @@ class Way:
             if passes
             and not _passes(run_tracked(content, chain, assuming(packet, matches[key], not held), backend))
         )
-        self._note(walk, spelled.packet)
+        self._note(walk, spelled.packet, table)
         return Passage(walk, passes, crucial)
 
     def _spelled(self, table: str, chain: str) -> Spelled:
@@ -92,7 +94,11 @@ class Way:
             packet = replace(packet, values={**packet.values, Field.STATE: state})
         return replace(spelled, packet=packet, answers=answers)
 
-    def _note(self, walk: Walk, packet: Packet) -> None:
+    def shown(self) -> str:
+        """The packet for the user: with its fields and its state as they are now."""
+        return self.text if self.is_tracked else re.sub(r"\bstate=\S+", "state=UNTRACKED", self.text)
+
+    def _note(self, walk: Walk, packet: Packet, table: str) -> None:
         """What the targets on a walk of *packet* have made of the marks, and of the tracking."""
         if UNTRACKED in states_written(walk, packet).values():
             self.is_tracked = False
@@ -100,6 +106,8 @@ class Way:
             target = step.rule.target
             if step.outcome is not Outcome.YES or target is None:
                 continue
+            if not self.is_tracked and self.untracked_by is None and untracks(target):
+                self.untracked_by = table, step
             if target.name == "SYNPROXY":  # the connection that it makes with this host is tracked
                 self.is_tracked = True
             for name in self.marks:

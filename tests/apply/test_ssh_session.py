@@ -173,6 +173,52 @@ def test_a_session_to_an_own_address_through_nat_needs_no_rule_in_prerouting(
     assert "is not translated" not in done.stderr
 
 
+REQUESTS = "-A PREROUTING -d 192.0.2.5 -p tcp -m tcp --dport 22 -j CT --notrack"
+ANSWERS = "-A OUTPUT -p tcp -m tcp --sport 22 -j CT --notrack"
+
+
+@pytest.mark.parametrize(
+    ("raw", "refused"),
+    [
+        (REQUESTS, ["the session (", "a new connection ("]),
+        (ANSWERS, ["the answers of the session (", "the answers to a new connection ("]),
+        (REQUESTS.replace("--dport 22", "--dport 23"), []),
+        (
+            REQUESTS.replace("--dport 22", "--dport 22 --tcp-flags FIN,SYN,RST,ACK SYN"),
+            ["a new connection ("],
+        ),
+    ],
+    ids=["requests", "answers", "others", "a new connection"],
+)
+def test_a_translated_session_that_would_not_be_tracked_is_cut_off(
+    firewall: Firewall, raw: str, refused: list[str]
+) -> None:
+    client, named, server = (int(ip_address(each)) for each in ("10.3.0.1", "192.0.2.5", "10.0.0.1"))
+    flow = Flow(Tuple(client, named, TCP, 50000, 22), replied=True, dnat=server)
+    assert firewall.namespace.call(make_flow, flow) == 0
+    text = TRANSLATED.replace("-d 10.0.0.1 -p tcp -m tcp --dport 22 -m conntrack --ctstate DNAT", "-p tcp")
+    path = firewall.file(f"*raw\n{raw}\nCOMMIT\n{text}")
+    ssh = {"SSH_CONNECTION": "10.3.0.1 50000 10.0.0.1 22"}
+    said = firewall.apply(path, "--dry-run", status=2 if refused else 1, environment=ssh).stderr
+    lines = [line for line in said.split("\n") if "is not translated as the session is" in line]
+    assert len(lines) == len(refused) and ("would not pass" in said) == bool(refused)
+    for line, what in zip(lines, refused, strict=True):
+        assert what in line and "state=UNTRACKED)" in line and line.endswith(f"{raw} (table raw)")
+
+
+def test_a_new_connection_needs_no_translation_of_its_client(firewall: Firewall) -> None:
+    """The session itself does: its server knows the address that nat has made of the client's."""
+    client, server, seen = (int(ip_address(each)) for each in ("10.3.0.1", "10.0.0.1", "10.9.9.9"))
+    flow = Flow(Tuple(client, server, TCP, 50000, 22), replied=True, snat=seen)
+    assert firewall.namespace.call(make_flow, flow) == 0
+    rules = "-A {} -p tcp -m tcp --{} 22 -j CT --notrack\n"
+    raw = rules.format("PREROUTING", "dport") + rules.format("OUTPUT", "sport")
+    path = firewall.file(f"*raw\n{raw}COMMIT\n*filter\n-A INPUT -p tcp -j ACCEPT\nCOMMIT\n")
+    ssh = {"SSH_CONNECTION": "10.9.9.9 50000 10.0.0.1 22"}
+    said = firewall.apply(path, "--dry-run", status=2, environment=ssh).stderr
+    assert "the session (" in said and "a new connection" not in said
+
+
 def make_flow(flow: Flow) -> int:
     netfilter = Netfilter()
     try:
