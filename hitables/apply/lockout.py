@@ -23,6 +23,7 @@ from ..ir.semantics import Step, Walk
 from ..verify.question import decided_by, show_rule
 from .must_packets import check_place
 from .ssh_session import SessionPacket, SshSession
+from .unsure_answers import ChangedMemory
 from .way import Way
 
 _NAT_OF_REQUESTS = ("nat", "PREROUTING")
@@ -68,9 +69,24 @@ class LockoutCheck:
     name_of: Callable[[str, int], str]
     refusals: list[LockoutRefusal] = field(default_factory=list)
     cautions: list[str] = field(default_factory=list)
+    _written_before: ChangedMemory = field(default_factory=ChangedMemory)
+    _written: ChangedMemory = field(default_factory=ChangedMemory)
 
     def trace_session(self, session: SshSession) -> None:
-        """Add the packets of *session* that would not pass to the refusals."""
+        """Add the packets of *session* that would not pass to the refusals.
+
+        Where rules write into sets or lists for them, the same packets are sent once more: what the rules
+        have written may decide then.
+        """
+        self._trace_packets(session)
+        if self._written:
+            later = LockoutCheck(self.program, self.own, self.backend, self.name_of)
+            later._written_before = self._written
+            later._trace_packets(session)
+            more = dict.fromkeys(each for each in later.cautions if each not in self.cautions)
+            self.cautions += (f"once packets of the session have passed, {each}" for each in more)
+
+    def _trace_packets(self, session: SshSession) -> None:
         following, its_answer, opening, opening_answer = session.packets()
         self._trace_connection(following, its_answer, connmark=None)
         came, went = self._trace_connection(opening, opening_answer, connmark=0)
@@ -88,7 +104,8 @@ class LockoutCheck:
 
     def _trace(self, packet: SessionPacket, local: Field, connmark: int | None) -> Way:
         """The way of one packet of a session, as far as it passes; *local*: its address of this host."""
-        way = Way(packet.text, self.program.family, {"mark": 0, "connmark": connmark}, local)
+        marks = {"mark": 0, "connmark": connmark}
+        way = Way(packet.text, self.program.family, marks, local, written=self._written_before.copy())
         for table, chain in packet.places:
             is_nat_next = (table, chain) in (_NAT_OF_REQUESTS, *_BEHIND_NAT)
             if is_nat_next and packet.needs_nat and self._is_left_untranslated(way, packet.what):
@@ -104,6 +121,7 @@ class LockoutCheck:
                 passes = self._passes(way, table, chain, what)
             if not passes:
                 break
+        self._written.add(way.written)
         return way
 
     def _is_left_untranslated(self, way: Way, what: str) -> bool:

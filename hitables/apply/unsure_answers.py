@@ -24,6 +24,17 @@ class ChangedMemory:
     sets: set[str] = field(default_factory=set)
     recent: set[str] = field(default_factory=set)
 
+    def __bool__(self) -> bool:
+        return bool(self.sets or self.recent)
+
+    def copy(self) -> ChangedMemory:
+        return ChangedMemory(set(self.sets), set(self.recent))
+
+    def add(self, other: ChangedMemory) -> None:
+        """Add what *other* has."""
+        self.sets |= other.sets
+        self.recent |= other.recent
+
     def note(self, rule: Rule) -> None:
         """The packet has met all matches of *rule*."""
         for match in rule.matches:

@@ -221,6 +221,48 @@ def test_what_nobody_can_tell_of_a_packet_is_named(firewall: Firewall) -> None:
     assert first in firewall.apply(path, "--dry-run", status=2, environment=SSH).stderr
 
 
+WRITES = "-A INPUT -p tcp -m tcp --dport 22 -j SET --add-set bans src"
+ANSWERS_WRITE = "-A OUTPUT -p tcp -m tcp --sport 22 -j SET --del-set guests dst"
+
+
+@ONE
+@pytest.mark.parametrize(
+    ("rules", "named"),
+    [
+        (
+            f"-A INPUT -m set --match-set bans src -j DROP\n{WRITES}\n-A INPUT -j ACCEPT",
+            "does not hold: set --match-set bans src",
+        ),
+        (
+            f"-A INPUT -m set --match-set guests src -j ACCEPT\n{ANSWERS_WRITE}",
+            "holds: set --match-set guests src",
+        ),
+        (
+            "-A INPUT -m recent --name r --rcheck -j DROP\n-A INPUT -m recent --name r --set -j ACCEPT",
+            "does not hold: recent .*--rcheck",
+        ),
+        (f"-A INPUT -m set --match-set guests src -j ACCEPT\n{WRITES}", ""),
+        (
+            "-A INPUT -m recent --name r --update --seconds 60 --hitcount 9 -j DROP\n"
+            "-A INPUT -m recent --name r --set -j ACCEPT",
+            "",
+        ),
+    ],
+    ids=["added", "removed", "a list of addresses", "of no matter", "counted"],
+)
+def test_what_packets_of_the_session_write_is_known_to_those_behind_them(
+    firewall: Firewall, rules: str, named: str
+) -> None:
+    for command in SETS:
+        firewall.namespace.run(["ipset", *command.split()])
+    path = firewall.file(f"*filter\n:INPUT DROP [0:0]\n:OUTPUT ACCEPT [0:0]\n{rules}\nCOMMIT\n")
+    said = firewall.apply(path, "--dry-run", status=1, environment=SSH).stderr
+    for what in ("the session (", "a new connection (") if named else ():
+        begin = re.escape(f"warning: once packets of the session have passed, {what}")
+        assert re.search(f"{begin}.* chain INPUT, only if this {named}", said), said
+    assert ("only if" in said) == bool(named)
+
+
 def test_the_members_of_ipsets_are_let_in(firewall: Firewall) -> None:
     """The trace asks the kernel whether the session's addresses and ports are in the sets."""
     firewall.namespace.run(["ipset", "create", "admins", "hash:net"])
