@@ -19,12 +19,12 @@ from ..ir.packet import Backend
 from ..ir.packet_reader import read_packet
 from ..ir.program import Program
 from ..ir.rule import Target
-from ..ir.semantics import Step, Walk
+from ..ir.semantics import Step
 from ..verify.question import decided_by, show_rule
 from .must_packets import check_place
 from .ssh_session import SessionPacket, SshSession
 from .unsure_answers import ChangedMemory
-from .way import Way
+from .way import Passage, Way
 
 _NAT_OF_REQUESTS = ("nat", "PREROUTING")
 # The first places behind the translation: of the destination of a request, and of that of its answers.
@@ -149,7 +149,7 @@ class LockoutCheck:
         target = step.rule.target if step is not None else None
         if target is not None and leads_here(target):
             return True
-        why = self._decider(passage.walk, table, chain)
+        why = self._decider(passage, table, chain)
         self.refusals.append(LockoutRefusal(f"{what} {_UNTRANSLATED}", why))
         return False
 
@@ -175,22 +175,22 @@ class LockoutCheck:
         if passage is None or table not in self.own:
             return True
         if not passage.passes:
-            self.refusals.append(LockoutRefusal(what, self._decider(passage.walk, table, chain)))
+            self.refusals.append(LockoutRefusal(what, self._decider(passage, table, chain)))
         self.cautions += (
             f"{what} passes table {table}, chain {chain}, only if this {_HOLDS[held]}: {key}"
             for key, held in passage.crucial
         )
         return passage.passes
 
-    def _decider(self, walk: Walk, table: str, chain: str) -> str:
+    def _decider(self, passage: Passage, table: str, chain: str) -> str:
         """The rule or policy that decides a walk through *chain*, and what was assumed, for the user."""
-        step = decided_by(walk)
+        step = decided_by(passage.walk)
         if step is None:
-            text = f"{walk.verdict} by the policy of chain {chain}, table {table}"
+            text = f"{passage.walk.verdict} by the policy of chain {chain}, table {table}"
         else:
             text = self._named(step, table)
-        if walk.open:
-            text += f"; assumed not to hold: {', '.join(sorted(walk.open))}"
+        if passage.assumed:
+            text += f"; assumed not to hold: {', '.join(sorted(passage.assumed))}"
         return text
 
     def _named(self, step: Step, table: str) -> str:

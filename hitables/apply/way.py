@@ -32,11 +32,13 @@ class Passage:
     """A packet's walk through one chain.
 
     passes   whether it goes on
+    assumed  keys of matches that may hold, and were taken not to
     crucial  keys of matches that may hold or not, and whether each must hold for the packet to pass
     """
 
     walk: Walk
     passes: bool
+    assumed: frozenset[str] = frozenset()
     crucial: tuple[tuple[str, bool], ...] = ()
 
 
@@ -78,7 +80,8 @@ class Way:
             and not _passes(run_tracked(content, chain, assuming(packet, matches[key], not held), backend))
         )
         self._note(walk, spelled.packet, table)
-        return Passage(walk, passes, crucial)
+        assumed = frozenset(key for key, held in unsure.items() if not held)
+        return Passage(walk, passes, assumed, crucial)
 
     def _spelled(self, table: str, chain: str) -> Spelled:
         text = self.text if "chain=" in self.text else f"{self.text} chain={chain}"

@@ -341,6 +341,17 @@ def test_the_members_of_sets_of_interfaces_are_let_in(firewall: Firewall) -> Non
     assert "only if this does not hold: set --match-set ports src,src" in unknown
 
 
+@ONE
+def test_a_refusal_names_what_was_taken_not_to_hold(firewall: Firewall) -> None:
+    for command in LISTS:
+        firewall.namespace.run(["ipset", *command.split()])
+    for asked in ("set --match-set rings src,src", "set --match-set odd src,src", "statistic --mode random"):
+        match = asked.replace("random", "random --probability 0.5")
+        path = firewall.file(f"*filter\n:INPUT DROP [0:0]\n-A INPUT -m {match} -j ACCEPT\nCOMMIT\n")
+        error = firewall.apply(path, status=2, environment=SSH).stderr
+        assert f"DROP by the policy of chain INPUT, table filter; assumed not to hold: {asked}" in error
+
+
 def test_a_limited_accept_lets_a_new_session_in(firewall: Firewall) -> None:
     more = "-A INPUT -p tcp -m tcp --dport 22 -m limit --limit 3/min -j ACCEPT\n"
     allowed = "-A INPUT -m conntrack --ctstate ESTABLISHED -j ACCEPT\n"
