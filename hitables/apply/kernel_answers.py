@@ -20,6 +20,7 @@ from ..ir.rule import Match, word_behind
 from ..ir.sure_answers import is_inverted, sure_answer
 from ..kernel.ipset_text import members_of
 from ..syntax.values import number
+from .known_connection import KnownConnection
 
 _TYPE = re.compile(r"^Type: (\S+)$", re.MULTILINE)
 _FAMILY = re.compile(r"^Header: family (\S+)", re.MULTILINE)
@@ -39,10 +40,13 @@ _SIDES = {"--src-type": Field.SRC, "--dst-type": Field.DST}
 _PROTOCOL_NAMES = {number: name for name, number in reversed(PROTOCOLS.items())}
 
 
-def answered(packet: Packet, family: Family, local: Field | None = None) -> Packet:
+def answered(
+    packet: Packet, family: Family, local: Field | None = None, connection: KnownConnection | None = None
+) -> Packet:
     """*packet* with the kernel's answers; other questions keep theirs, and unknown sets stay unknown.
 
-    local  SRC or DST: which address is one of this host; None: that is not known
+    local       SRC or DST: which address is one of this host; None: that is not known
+    connection  of the packet; None: that is not known
     """
     given: Callable[[Match, int], bool | None] = packet.fact
 
@@ -56,6 +60,10 @@ def answered(packet: Packet, family: Family, local: Field | None = None) -> Pack
             return known
         if match.name == "set":
             return is_member(match, packet, family)
+        if match.name == "conntrack":
+            if connection is None or epoch:  # a rule may have changed it
+                return None
+            return connection.holds(match, packet)
         asked = address_mask(match)
         if asked is not None:
             return asked.holds(packet.values[asked.field])

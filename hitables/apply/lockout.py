@@ -105,7 +105,9 @@ class LockoutCheck:
     def _trace(self, packet: SessionPacket, local: Field, connmark: int | None) -> Way:
         """The way of one packet of a session, as far as it passes; *local*: its address of this host."""
         marks = {"mark": 0, "connmark": connmark}
-        way = Way(packet.text, self.program.family, marks, local, written=self._written_before.copy())
+        written = self._written_before.copy()
+        family, connection = self.program.family, packet.connection
+        way = Way(packet.text, family, marks, local, connection, written=written)
         for table, chain in packet.places:
             is_nat_next = (table, chain) in (_NAT_OF_REQUESTS, *_BEHIND_NAT)
             if is_nat_next and packet.needs_nat and self._is_left_untranslated(way, packet.what):

@@ -21,6 +21,7 @@ from ..ir.synproxy import taking
 from ..ir.tracked_walk import INVALID, UNTRACKED, run_tracked, states_written, untracks
 from ..syntax.values import number
 from .kernel_answers import answered
+from .known_connection import KnownConnection
 from .unsure_answers import ChangedMemory, assuming, unsure_answers
 
 # Verdicts with which a packet goes on to where it was going.  SYNPROXY goes on by itself for who answers it.
@@ -48,7 +49,7 @@ class Way:
 
     text   the packet as for `hitables trace`; what it states of its marks is kept
     marks  "mark" and "connmark", as they are now; None: unknown
-    local  as of `answered`
+    local, connection  as of `answered`
     untracked_by  the table, and the rule there, that keeps the packet out of connection tracking
     """
 
@@ -56,6 +57,7 @@ class Way:
     family: Family
     marks: dict[str, int | None]
     local: Field | None = None
+    connection: KnownConnection | None = None
     is_tracked: bool = True
     untracked_by: tuple[str, Step] | None = None
     written: ChangedMemory = field(default_factory=ChangedMemory)
@@ -67,7 +69,7 @@ class Way:
             return None
         spelled = self._spelled(table, chain)
         content = taking(content, spelled.packet)
-        packet = answered(spelled.packet, self.family, self.local)
+        packet = answered(spelled.packet, self.family, self.local, self.connection)
         walk = run_tracked(content, chain, packet, backend)
         passes = _passes(walk)
         given = {key for key, _ in spelled.answers.outcomes}
