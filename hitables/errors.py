@@ -32,6 +32,11 @@ class HitablesError(Exception):
     """A request that cannot be fulfilled; the text is a message for the user."""
 
 
+def described(error: Exception) -> str:
+    """The message of *error*, with its type where that is no HitablesError: its text alone may say little."""
+    return str(error) if isinstance(error, HitablesError) else f"{type(error).__name__}: {error}"
+
+
 class ParseError(HitablesError):
     """Text that could not be read: *source*, *line* and *column* (both from 1), and the *reason*.
 

@@ -6,16 +6,14 @@ boot (boot_script.py) has the command that creates the set empty, which is what 
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ..errors import LiveError
 from ..ir.fields import Family
+from ..kernel.ipset_text import created_sets, members_of
 from ..kernel.load_save import ip_sets_named
 from ..kernel.namespace import run
-from ..rule_lines import lines_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +53,11 @@ def _add(name: str, like: tuple[str, ...], found: dict[str, SavedSet]) -> None:
     except LiveError:
         found[name] = SavedSet(name, like)
         return
-    create = next(shlex.split(line)[2:] for line in lines_of(text) if line.startswith("create "))
-    if create[0].startswith("list:"):
-        for line in lines_of(text):
-            if line.startswith("add "):
-                _add(shlex.split(line)[2], ("hash:net", "family", "inet"), found)
-    # An empty set needs no large table.
-    words = re.sub(r" (hashsize|initval|bucketsize) \S+", "", shlex.join(create))
-    found[name] = SavedSet(name, tuple(shlex.split(words)), text)
+    created = created_sets(text).get(name)
+    if created is None:  # as of a name with a line feed
+        found[name] = SavedSet(name, like)
+        return
+    if created.is_list:
+        for member in members_of(name, text):
+            _add(member, ("hash:net", "family", "inet"), found)
+    found[name] = SavedSet(name, (created.type, *created.options), text)

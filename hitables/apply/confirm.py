@@ -13,7 +13,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from ..errors import FileError, HitablesError, LiveError
+from ..errors import FileError, HitablesError, LiveError, described
 from ..ir.fields import Family
 from ..ir.foreign import is_foreign
 from ..ir.packet import Backend
@@ -44,10 +44,18 @@ def duty(folder: str, number: int, session: SshSession | None) -> guards.Duty:
     """The duty of the guard of record *number*; a new connection from the client of *session* confirms it."""
     new = NewConnections(session.client, session.server_port) if session is not None else None
     copy: Copy = {}
+    logged: set[str] = set()
+
+    def log(message: str) -> None:
+        if message not in logged:  # the guard asks four times a second
+            logged.add(message)
+            StateDirectory(Path(folder), -1).log(f"{number}: {message}")
+
     return guards.Duty(
         is_waiting=lambda: is_waiting(folder, number, copy),
         confirm=lambda: confirmed_by_connection(folder, number, new),
         roll_back=lambda why: guard_rolls_back(folder, number, why, copy),
+        log=log,
     )
 
 
@@ -92,20 +100,23 @@ def confirmed_by_connection(folder: str, number: int, new: NewConnections | None
 
 
 def guard_rolls_back(folder: str, number: int, why: str, copy: Copy) -> None:
-    """Load the old rules because of *why*, if record *number* still waits; *copy*: what that needs."""
-    with StateDirectory.open(folder, create=bool(copy), wait=60.0) as store:
-        if _has_ended(store, number):
-            return
-        if store.mend(copy):
-            store.log(f"{number}: files of the state were missing or damaged, and are written again")
-        state = store.state()
-        if not _is_own(state.waiting, number):
-            raise HitablesError(f"{folder}: the state is missing")
-        try:
+    """Load the old rules because of *why*, if record *number* still waits; *copy*: what that needs.
+
+    Each failure is logged.
+    """
+    try:
+        with StateDirectory.open(folder, create=bool(copy), wait=60.0) as store:
+            if _has_ended(store, number):
+                return
+            if store.mend(copy):
+                store.log(f"{number}: files of the state were missing or damaged, and are written again")
+            state = store.state()
+            if not _is_own(state.waiting, number):
+                raise HitablesError(f"{folder}: the state is missing")
             notes = undo(store, state, why, by_guard=True)
-        except HitablesError as error:
-            store.log(f"{cannot(number)}{error}")
-            raise
+    except Exception as error:
+        StateDirectory(Path(folder), -1).log(f"{cannot(number)}{described(error)}")
+        raise
     messages = [f"rule set {number} was taken back, because {why}; the old rules are loaded", *notes]
     guards.tell_everyone("\n".join(f"hitables: {each}" for each in messages))
 
@@ -349,6 +360,14 @@ def _is_in_no_file(
     return not any(file_has(half, family, table, name, entered) for half in halves)
 
 
+def _created_sets(store: StateDirectory, wanted: InForce) -> list[str]:
+    """`create_missing`, of which no error keeps the old rules from being loaded."""
+    try:
+        return create_missing(store, wanted.parts)
+    except Exception as error:
+        return [f"ipsets that do not exist any more are not created again: {described(error)}"]
+
+
 def bring_back(
     store: StateDirectory, wanted: InForce, current: InForce, everything: bool = False
 ) -> list[str]:
@@ -381,7 +400,7 @@ def bring_back(
         stored = of_kernel(half.with_absent(), is_left, came_from_kernel)
         to_load = Wanted(stored, half.generated, known)
         changes.append(RuleSetChange(kernel, to_load, is_left))
-    created = create_missing(store, wanted.parts)
+    created = _created_sets(store, wanted)
     empty_now = [note for change in changes for note in emptied(change.merged, change.present)]
     performed = perform(changes)
     for part in wanted.parts:

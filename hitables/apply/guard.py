@@ -29,7 +29,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import LiveError
+from ..errors import LiveError, described
 from ..interrupts import deferred
 from ..ipc import close_all_but
 from .boot_clock import since_boot
@@ -55,11 +55,13 @@ class Duty:
     confirm     confirms the rule set if a connection shows that it may, which began after the first call;
                 whether it did.  The first call comes when the rules are loaded, before the user is told
     roll_back   loads the old rule set, for the reason given
+    log         writes down what went wrong with the first two
     """
 
     is_waiting: Callable[[], bool]
     confirm: Callable[[], bool]
     roll_back: Callable[[str], None]
+    log: Callable[[str], None] = lambda message: None
 
 
 @dataclass(slots=True)
@@ -177,7 +179,8 @@ def _is_waiting(duty: Duty) -> bool:
     """Whether the rule set waits for its confirmation; True if that is unknown."""
     try:
         return duty.is_waiting()
-    except Exception:
+    except Exception as error:
+        _log(duty, f"whether it waits is not known: {described(error)}")
         return True
 
 
@@ -185,21 +188,27 @@ def _confirms(duty: Duty) -> bool:
     """Whether a connection has confirmed the rule set; False if that is unknown."""
     try:
         return duty.confirm()
-    except Exception:
+    except Exception as error:
+        _log(duty, f"whether a new connection confirms it is not known: {described(error)}")
         return False
+
+
+def _log(duty: Duty, message: str) -> None:
+    with contextlib.suppress(Exception):
+        duty.log(message)
 
 
 def _insist(roll_back: Callable[[str], None], why: str) -> None:
     """Roll back, and try again if that fails: another program may hold the lock."""
-    trouble: object = None
+    trouble = ""
     for pause in (*_PAUSES, 0):
         try:
             roll_back(why)
             return
         except Exception as error:
-            if trouble is None:
-                _tell_of_trouble(f"the old rules cannot be loaded now: {error}; trying again for an hour")
-            trouble = error
+            is_first, trouble = not trouble, described(error)
+            if is_first:
+                _tell_of_trouble(f"the old rules cannot be loaded now: {trouble}; trying again for an hour")
         time.sleep(pause)
     _tell_of_trouble(f"the old rules are not loaded: {trouble}; hitables rollback tries it once more")
 

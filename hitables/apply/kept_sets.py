@@ -7,16 +7,15 @@ the earlier rules could not be loaded again.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable
 
-from ..errors import LiveError
+from ..errors import LiveError, described
 from ..ir.fields import Family
+from ..kernel.ipset_text import created_sets, members_of
 from ..kernel.load_save import ip_sets_named
 from ..kernel.namespace import run
 from ..kernel.prerequisites import accounts, accounts_named, make_accounts
 from ..nouns import counted
-from ..rule_lines import lines_of
 from .boot_sets import saved_sets
 from .records import Record
 from .store import StateDirectory
@@ -50,7 +49,10 @@ def create_missing(store: StateDirectory, records: Iterable[Record]) -> list[str
     except LiveError:
         return notes
     for name, create in named.items():
-        _create(store, name, create, present, notes)
+        try:
+            _create(store, name, create, present, notes)
+        except Exception as error:  # no set keeps the old rules from being loaded
+            notes.append(f"ipset {name} cannot be created again: {described(error)}")
     return notes
 
 
@@ -62,17 +64,18 @@ def _create(
         return
     present.add(name)
     saved = store.kept_set(name)
-    added = [words for line in lines_of(saved) if (words := shlex.split(line)) and words[0] == "add"]
-    if f"create {shlex.quote(name)} list:" in saved:
-        for words in added:
-            _create(store, words[2], ("create", words[2], *create[2:]), present, notes)
+    members = members_of(name, saved)
+    created = created_sets(saved).get(name)
+    if created is not None and created.is_list:
+        for member in members:
+            _create(store, member, ("create", member, *create[2:]), present, notes)
     if saved:
         try:
             run(["ipset", "restore", "-exist"], saved)
         except LiveError as error:
             notes.append(f"ipset {name}: not all that was kept of it could be restored: {error}")
         else:
-            what = f"the {counted(len(added), 'member')} that it had when it was last kept"
+            what = f"the {counted(len(members), 'member')} that it had when it was last kept"
             notes.append(f"ipset {name} did not exist any more: it is created anew, with {what}")
             return
     try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -18,9 +18,12 @@ from ..ir.packet import Outcome, Packet
 from ..ir.packet_text import PROTOCOLS
 from ..ir.rule import Match, word_behind
 from ..ir.sure_answers import is_inverted, sure_answer
+from ..kernel.ipset_text import members_of
 from ..syntax.values import number
+from .known_connection import KnownConnection
 
 _TYPE = re.compile(r"^Type: (\S+)$", re.MULTILINE)
+_FAMILY = re.compile(r"^Header: family (\S+)", re.MULTILINE)
 # By match with a memory: whether it holds for the first packet that asks it, by the option that it has.
 _FRESH: dict[str, dict[str, bool]] = {
     "limit": {"--limit": True},
@@ -37,10 +40,13 @@ _SIDES = {"--src-type": Field.SRC, "--dst-type": Field.DST}
 _PROTOCOL_NAMES = {number: name for name, number in reversed(PROTOCOLS.items())}
 
 
-def answered(packet: Packet, family: Family, local: Field | None = None) -> Packet:
+def answered(
+    packet: Packet, family: Family, local: Field | None = None, connection: KnownConnection | None = None
+) -> Packet:
     """*packet* with the kernel's answers; other questions keep theirs, and unknown sets stay unknown.
 
-    local  SRC or DST: which address is one of this host; None: that is not known
+    local       SRC or DST: which address is one of this host; None: that is not known
+    connection  of the packet; None: that is not known
     """
     given: Callable[[Match, int], bool | None] = packet.fact
 
@@ -54,6 +60,10 @@ def answered(packet: Packet, family: Family, local: Field | None = None) -> Pack
             return known
         if match.name == "set":
             return is_member(match, packet, family)
+        if match.name == "conntrack":
+            if connection is None or epoch:  # a rule may have changed it
+                return None
+            return connection.holds(match, packet)
         asked = address_mask(match)
         if asked is not None:
             return asked.holds(packet.values[asked.field])
@@ -194,35 +204,77 @@ def is_member(match: Match, packet: Packet, family: Family) -> bool | None:
     if "--match-set" not in words[:-2] or "--return-nomatch" in words:
         return None
     at = words.index("--match-set")
-    name, directions = words[at + 1], words[at + 2].split(",")
-    dimensions = _dimensions(name)
-    if dimensions is None:
-        return None
-    if len(directions) < len(dimensions):  # the kernel looks nothing up (ip_set_test)
-        return is_inverted(match, "--match-set")
-    element = _element(dimensions, directions, packet, family)
-    if element is None:
-        return None
-    tested = subprocess.run(["ipset", "test", name, element], capture_output=True, text=True, check=False)
-    if "is in set" not in tested.stderr and "is NOT in set" not in tested.stderr:
-        return None
-    is_in = tested.returncode == 0
-    if is_in and any(word.startswith(_OF_COUNTERS) for word in words):
+    is_in = _is_in(words[at + 1], words[at + 2].split(","), packet, family)
+    if is_in is None or (is_in and any(word.startswith(_OF_COUNTERS) for word in words)):
         return None
     return is_in != is_inverted(match, "--match-set")
 
 
-def _dimensions(name: str) -> list[str] | None:
-    """What an element of the set has, as "ip" and "port"; None if there is no such set."""
+def _is_in(name: str, directions: Sequence[str], packet: Packet, family: Family) -> bool | None:
+    """Whether the packet is in a set, or in a member of a list:set (ip_set_test); None: unknown."""
+    described = _described(name)
+    if described is None:
+        return None
+    dimensions, of_family = described
+    if len(directions) < len(dimensions) or of_family not in (None, family):
+        return False  # the kernel looks nothing up
+    if dimensions == ["set"]:
+        answers = {_is_in(member, directions, packet, family) for member in _members(name)}
+        return True if True in answers else None if None in answers else False
+    element = _element(dimensions, directions, packet, family)
+    if element is None:
+        return None
+    tested = _ipset("test", name, element)
+    if tested is None or ("is in set" not in tested.stderr and "is NOT in set" not in tested.stderr):
+        return None
+    return tested.returncode == 0
+
+
+def sets_behind(name: str) -> frozenset[str]:
+    """The set *name*, and its members if these are sets."""
+    described = _described(name)
+    return frozenset((name, *(_members(name) if described is not None and described[0] == ["set"] else ())))
+
+
+def _members(name: str) -> list[str]:
+    """The sets in a list:set."""
+    saved = _ipset("save", name)
+    return [] if saved is None else members_of(name, saved.stdout)
+
+
+def _described(name: str) -> tuple[list[str], Family | None] | None:
+    """What an element of the set has, as "ip" and "port", and its family; None if there is no such set.
+
+    Without a family are sets of ports, of hardware addresses, and of sets.
+    """
+    listed = _ipset("list", "-t", name)
+    kind = None if listed is None or listed.returncode else _TYPE.search(listed.stdout)
+    if listed is None or kind is None:
+        return None
+    family = _FAMILY.search(listed.stdout)
+    dimensions = kind[1].partition(":")[2].split(",")
+    if family is not None:
+        return dimensions, Family.IPV6 if family[1] == "inet6" else Family.IPV4
+    return dimensions, Family.IPV4 if kind[1].startswith("bitmap:ip") else None
+
+
+def _ipset(*words: str) -> subprocess.CompletedProcess[str] | None:
+    """What ipset answers; None if it cannot be called."""
     try:
-        listed = subprocess.run(["ipset", "list", "-t", name], capture_output=True, text=True, check=False)
+        return subprocess.run(
+            ["ipset", *words],
+            capture_output=True,
+            encoding="utf-8",
+            errors="surrogateescape",
+            check=False,
+        )
     except OSError:
         return None
-    kind = _TYPE.search(listed.stdout)
-    return None if kind is None or listed.returncode else kind[1].partition(":")[2].split(",")
 
 
-def _element(dimensions: list[str], directions: list[str], packet: Packet, family: Family) -> str | None:
+def _element(
+    dimensions: Sequence[str], directions: Sequence[str], packet: Packet, family: Family
+) -> str | None:
     """The element that is looked up; None if a part of it is unknown, or is of another kind than
     addresses, ports with protocol, and interfaces.
     """

@@ -19,11 +19,12 @@ from ..ir.packet import Backend
 from ..ir.packet_reader import read_packet
 from ..ir.program import Program
 from ..ir.rule import Target
-from ..ir.semantics import Walk
+from ..ir.semantics import Step
 from ..verify.question import decided_by, show_rule
 from .must_packets import check_place
 from .ssh_session import SessionPacket, SshSession
-from .way import Way
+from .unsure_answers import ChangedMemory
+from .way import Passage, Way
 
 _NAT_OF_REQUESTS = ("nat", "PREROUTING")
 # The first places behind the translation: of the destination of a request, and of that of its answers.
@@ -36,6 +37,7 @@ _BEFORE = {
 }
 # By chain: the address of a packet there that is one of this host.
 _LOCAL = {"INPUT": Field.DST, "OUTPUT": Field.SRC}
+_UNTRANSLATED = "is not translated as the session is"
 _HOLDS = {True: "holds", False: "does not hold"}
 
 
@@ -67,9 +69,24 @@ class LockoutCheck:
     name_of: Callable[[str, int], str]
     refusals: list[LockoutRefusal] = field(default_factory=list)
     cautions: list[str] = field(default_factory=list)
+    _written_before: ChangedMemory = field(default_factory=ChangedMemory)
+    _written: ChangedMemory = field(default_factory=ChangedMemory)
 
     def trace_session(self, session: SshSession) -> None:
-        """Add the packets of *session* that would not pass to the refusals."""
+        """Add the packets of *session* that would not pass to the refusals.
+
+        Where rules write into sets or lists for them, the same packets are sent once more: what the rules
+        have written may decide then.
+        """
+        self._trace_packets(session)
+        if self._written:
+            later = LockoutCheck(self.program, self.own, self.backend, self.name_of)
+            later._written_before = self._written
+            later._trace_packets(session)
+            more = dict.fromkeys(each for each in later.cautions if each not in self.cautions)
+            self.cautions += (f"once packets of the session have passed, {each}" for each in more)
+
+    def _trace_packets(self, session: SshSession) -> None:
         following, its_answer, opening, opening_answer = session.packets()
         self._trace_connection(following, its_answer, connmark=None)
         came, went = self._trace_connection(opening, opening_answer, connmark=0)
@@ -87,20 +104,39 @@ class LockoutCheck:
 
     def _trace(self, packet: SessionPacket, local: Field, connmark: int | None) -> Way:
         """The way of one packet of a session, as far as it passes; *local*: its address of this host."""
-        way = Way(packet.text, self.program.family, {"mark": 0, "connmark": connmark}, local)
+        marks = {"mark": 0, "connmark": connmark}
+        written = self._written_before.copy()
+        family, connection = self.program.family, packet.connection
+        way = Way(packet.text, family, marks, local, connection, written=written)
         for table, chain in packet.places:
+            is_nat_next = (table, chain) in (_NAT_OF_REQUESTS, *_BEHIND_NAT)
+            if is_nat_next and packet.needs_nat and self._is_left_untranslated(way, packet.what):
+                break
             if table == "nat" and not way.is_tracked:
                 continue
             if packet.behind and (table, chain) in _BEHIND_NAT and way.is_tracked:
                 way.text = packet.text_behind
-            what = f"{packet.what} ({way.text})"
+            what = f"{packet.what} ({way.shown()})"
             if packet.leads_here and (table, chain) == _NAT_OF_REQUESTS:
                 passes = self._is_translated(way, packet.leads_here, what)
             else:
                 passes = self._passes(way, table, chain, what)
             if not passes:
                 break
+        self._written.add(way.written)
         return way
+
+    def _is_left_untranslated(self, way: Way, what: str) -> bool:
+        """Whether a packet that nat must translate is not tracked, so that nat leaves it; it is refused then.
+
+        Of a table that stays this is not taken, as the session is translated in spite of it.
+        """
+        if way.is_tracked or way.untracked_by is None or way.untracked_by[0] not in self.own:
+            return False
+        table, step = way.untracked_by
+        what = f"{what} ({way.shown()}) {_UNTRANSLATED}, as it is not tracked"
+        self.refusals.append(LockoutRefusal(what, self._named(step, table)))
+        return True
 
     def _is_translated(self, way: Way, leads_here: Callable[[Target], bool], what: str) -> bool:
         """Whether table nat translates a new connection as it has the session; if not, it is refused.
@@ -115,8 +151,8 @@ class LockoutCheck:
         target = step.rule.target if step is not None else None
         if target is not None and leads_here(target):
             return True
-        why = self._decider(passage.walk, table, chain)
-        self.refusals.append(LockoutRefusal(f"{what} is not translated as the session is", why))
+        why = self._decider(passage, table, chain)
+        self.refusals.append(LockoutRefusal(f"{what} {_UNTRANSLATED}", why))
         return False
 
     def trace_must(self, packets: Sequence[str]) -> None:
@@ -141,24 +177,28 @@ class LockoutCheck:
         if passage is None or table not in self.own:
             return True
         if not passage.passes:
-            self.refusals.append(LockoutRefusal(what, self._decider(passage.walk, table, chain)))
+            self.refusals.append(LockoutRefusal(what, self._decider(passage, table, chain)))
         self.cautions += (
             f"{what} passes table {table}, chain {chain}, only if this {_HOLDS[held]}: {key}"
             for key, held in passage.crucial
         )
         return passage.passes
 
-    def _decider(self, walk: Walk, table: str, chain: str) -> str:
+    def _decider(self, passage: Passage, table: str, chain: str) -> str:
         """The rule or policy that decides a walk through *chain*, and what was assumed, for the user."""
-        step = decided_by(walk)
+        step = decided_by(passage.walk)
         if step is None:
-            text = f"{walk.verdict} by the policy of chain {chain}, table {table}"
+            text = f"{passage.walk.verdict} by the policy of chain {chain}, table {table}"
         else:
-            rule = f"-A {step.chain} {show_rule(step.rule)}"
-            text = f"{self.name_of(table, step.rule.line)}: {rule} (table {table})"
-        if walk.open:
-            text += f"; assumed not to hold: {', '.join(sorted(walk.open))}"
+            text = self._named(step, table)
+        if passage.assumed:
+            text += f"; assumed not to hold: {', '.join(sorted(passage.assumed))}"
         return text
+
+    def _named(self, step: Step, table: str) -> str:
+        """The rule of a step, with its place, for the user."""
+        rule = f"-A {step.chain} {show_rule(step.rule)}"
+        return f"{self.name_of(table, step.rule.line)}: {rule} (table {table})"
 
 
 def refuse(refusals: Sequence[LockoutRefusal]) -> None:

@@ -22,6 +22,7 @@ from typing import NamedTuple, TypeAlias
 from ..errors import InvalidOption
 from ..ir.fields import Family
 from ..ir.rule import Target
+from .known_connection import KnownConnection
 from .translation import ConnectionEnds, as_sent, may_lead_to
 
 _Places: TypeAlias = tuple[tuple[str, str], ...]
@@ -39,7 +40,8 @@ _SYN = " flags=SYN"
 class SshSession:
     """A connection to this host: addresses, ports, and the interface; "" if that is unknown.
 
-    sent  the connection as the client has sent it, if nat of this host translates it
+    sent      the connection as the client has sent it, if nat of this host translates it
+    is_known  whether the connection table has it: else its first direction may be that of an answer
     """
 
     client: str
@@ -48,6 +50,7 @@ class SshSession:
     server_port: int
     interface: str = ""
     sent: ConnectionEnds | None = None
+    is_known: bool = False
 
     @property
     def family(self) -> Family:
@@ -63,11 +66,17 @@ class SshSession:
         new_port = 40_000 if self.client_port != 40_000 else 40_001
         arrived, sent = self.arrived, self.sent or self.arrived
         new = arrived._replace(client_port=new_port), sent._replace(client_port=new_port)
+        following = self._request("the session", "ESTABLISHED", arrived, sent, _FOLLOWED)
+        its_answer = self._answer("the answers of the session", arrived, sent)
+        opening = self._request("a new connection", "NEW", *new, _IN)
+        opening_answer = self._answer("the answers to a new connection", *new)
+        known = KnownConnection(sent, arrived) if self.is_known else None
+        known_new = KnownConnection(new[1], new[0])
         return (
-            self._request("the session", "ESTABLISHED", arrived, sent, _FOLLOWED),
-            self._answer("the answers of the session", arrived, sent),
-            self._request("a new connection", "NEW", *new, _IN),
-            self._answer("the answers to a new connection", *new),
+            following._replace(connection=known),
+            its_answer._replace(connection=known and known._replace(is_answer=True)),
+            opening._replace(connection=known_new._replace(arrived=None) if self.sent else known_new),
+            opening_answer._replace(connection=known_new._replace(is_answer=True)),
         )
 
     def _request(
@@ -136,6 +145,7 @@ class SessionPacket(NamedTuple):
 
     behind      its fields and state behind nat; None: nat does not translate it
     leads_here  whether a target of table nat translates its destination so; None: nat leaves it as it is
+    connection  the connection that it belongs to; None: it is not known
     """
 
     what: str
@@ -144,6 +154,7 @@ class SessionPacket(NamedTuple):
     places: _Places
     behind: tuple[str, str] | None = None
     leads_here: Callable[[Target], bool] | None = None
+    connection: KnownConnection | None = None
 
     @property
     def text(self) -> str:
@@ -153,6 +164,16 @@ class SessionPacket(NamedTuple):
     def text_behind(self) -> str:
         """The text behind nat."""
         return self.text if self.behind is None else f"{self.behind[0]} state={self.behind[1]}"
+
+    @property
+    def needs_nat(self) -> bool:
+        """Whether its connection fails where nat leaves it as it is.
+
+        A new connection needs no other client, and nor does the answer to one that was left as it was.
+        """
+        return self.behind is not None and (
+            self.leads_here is not None or self.state not in ("NEW", "INVALID")
+        )
 
     def once_answered(self) -> SessionPacket:
         """The packet that follows a request when that has been answered."""
@@ -180,8 +201,8 @@ def session_of(environment: Mapping[str, str]) -> SshSession | None:
             "(SSH_CONNECTION=) if this is no SSH session"
         ) from None
     sent = as_sent(arrived)
-    interface = client.partition("%")[2] or _interface(sent.client, arrived.server)
-    return SshSession(*arrived, interface, None if sent == arrived else sent)
+    interface = client.partition("%")[2] or _interface((sent or arrived).client, arrived.server)
+    return SshSession(*arrived, interface, None if sent == arrived else sent, sent is not None)
 
 
 def ssh_connection(environment: Mapping[str, str]) -> str:

@@ -27,8 +27,8 @@ class ConnectionEnds(NamedTuple):
         return Family.IPV6 if ":" in self.client else Family.IPV4
 
 
-def as_sent(ends: ConnectionEnds) -> ConnectionEnds:
-    """The connection as its client has sent it, before nat; *ends* if the kernel knows of no translation.
+def as_sent(ends: ConnectionEnds) -> ConnectionEnds | None:
+    """The connection as its client has sent it, before nat; None: the connection table does not tell.
 
     *ends*: as the socket of this host has it.
     """
@@ -37,13 +37,13 @@ def as_sent(ends: ConnectionEnds) -> ConnectionEnds:
     try:
         netfilter = Netfilter()
     except LiveError:
-        return ends
+        return None
     try:
         first = first_direction(netfilter, ends.family, answer)
     finally:
         netfilter.close()
     if first is None:
-        return ends
+        return None
     address = ipaddress.IPv4Address if ends.family is Family.IPV4 else ipaddress.IPv6Address
     return ConnectionEnds(str(address(first.source)), first.sport, str(address(first.target)), first.dport)
 

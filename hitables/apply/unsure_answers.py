@@ -14,7 +14,7 @@ from ..ir.packet import Outcome, Packet
 from ..ir.rule import Match, Rule, word_behind
 from ..ir.semantics import Walk
 from ..ir.unfilled_lists import list_of
-from .kernel_answers import is_member, of_fresh_memory
+from .kernel_answers import is_member, of_fresh_memory, sets_behind
 
 
 @dataclass(slots=True)
@@ -24,6 +24,17 @@ class ChangedMemory:
     sets: set[str] = field(default_factory=set)
     recent: set[str] = field(default_factory=set)
 
+    def __bool__(self) -> bool:
+        return bool(self.sets or self.recent)
+
+    def copy(self) -> ChangedMemory:
+        return ChangedMemory(set(self.sets), set(self.recent))
+
+    def add(self, other: ChangedMemory) -> None:
+        """Add what *other* has."""
+        self.sets |= other.sets
+        self.recent |= other.recent
+
     def note(self, rule: Rule) -> None:
         """The packet has met all matches of *rule*."""
         for match in rule.matches:
@@ -31,7 +42,15 @@ class ChangedMemory:
                 self.recent.add(list_of(match))
         target = rule.target
         if target is not None and target.name == "SET":
-            self.sets |= {word_behind(option, target.words) for option in ("--add-set", "--del-set")}
+            for option in ("--add-set", "--del-set"):
+                if option in target.words:
+                    self.sets |= sets_behind(word_behind(option, target.words))
+
+    def has_changed(self, match: Match) -> bool:
+        """Whether a match `set` reads one of the ipsets."""
+        return bool(self.sets) and not self.sets.isdisjoint(
+            sets_behind(word_behind("--match-set", match.words))
+        )
 
 
 def unsure_answers(
@@ -53,7 +72,7 @@ def unsure_answers(
                 member = is_member(match, packet, family)
                 if member is None and key in asked:
                     unsure[key] = False
-                elif member is not None and word_behind("--match-set", match.words) in written.sets:
+                elif member is not None and written.has_changed(match):
                     unsure[key] = member
             elif match.name == "recent" and list_of(match) in written.recent and _asks_once(match):
                 unsure[key] = asked.get(key, False)

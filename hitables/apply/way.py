@@ -16,11 +16,12 @@ from ..ir.packet import Backend, Outcome, Packet
 from ..ir.packet_reader import Spelled, read_packet
 from ..ir.program import Program
 from ..ir.rule import Target
-from ..ir.semantics import CUT_NUMBERS, Walk
+from ..ir.semantics import CUT_NUMBERS, Step, Walk
 from ..ir.synproxy import taking
-from ..ir.tracked_walk import INVALID, UNTRACKED, run_tracked, states_written
+from ..ir.tracked_walk import INVALID, UNTRACKED, run_tracked, states_written, untracks
 from ..syntax.values import number
 from .kernel_answers import answered
+from .known_connection import KnownConnection
 from .unsure_answers import ChangedMemory, assuming, unsure_answers
 
 # Verdicts with which a packet goes on to where it was going.  SYNPROXY goes on by itself for who answers it.
@@ -32,11 +33,13 @@ class Passage:
     """A packet's walk through one chain.
 
     passes   whether it goes on
+    assumed  keys of matches that may hold, and were taken not to
     crucial  keys of matches that may hold or not, and whether each must hold for the packet to pass
     """
 
     walk: Walk
     passes: bool
+    assumed: frozenset[str] = frozenset()
     crucial: tuple[tuple[str, bool], ...] = ()
 
 
@@ -46,14 +49,17 @@ class Way:
 
     text   the packet as for `hitables trace`; what it states of its marks is kept
     marks  "mark" and "connmark", as they are now; None: unknown
-    local  as of `answered`
+    local, connection  as of `answered`
+    untracked_by  the table, and the rule there, that keeps the packet out of connection tracking
     """
 
     text: str
     family: Family
     marks: dict[str, int | None]
     local: Field | None = None
+    connection: KnownConnection | None = None
     is_tracked: bool = True
+    untracked_by: tuple[str, Step] | None = None
     written: ChangedMemory = field(default_factory=ChangedMemory)
 
     def enter(self, program: Program, table: str, chain: str, backend: Backend) -> Passage | None:
@@ -63,7 +69,7 @@ class Way:
             return None
         spelled = self._spelled(table, chain)
         content = taking(content, spelled.packet)
-        packet = answered(spelled.packet, self.family, self.local)
+        packet = answered(spelled.packet, self.family, self.local, self.connection)
         walk = run_tracked(content, chain, packet, backend)
         passes = _passes(walk)
         given = {key for key, _ in spelled.answers.outcomes}
@@ -75,8 +81,9 @@ class Way:
             if passes
             and not _passes(run_tracked(content, chain, assuming(packet, matches[key], not held), backend))
         )
-        self._note(walk, spelled.packet)
-        return Passage(walk, passes, crucial)
+        self._note(walk, spelled.packet, table)
+        assumed = frozenset(key for key, held in unsure.items() if not held)
+        return Passage(walk, passes, assumed, crucial)
 
     def _spelled(self, table: str, chain: str) -> Spelled:
         text = self.text if "chain=" in self.text else f"{self.text} chain={chain}"
@@ -92,7 +99,11 @@ class Way:
             packet = replace(packet, values={**packet.values, Field.STATE: state})
         return replace(spelled, packet=packet, answers=answers)
 
-    def _note(self, walk: Walk, packet: Packet) -> None:
+    def shown(self) -> str:
+        """The packet for the user: with its fields and its state as they are now."""
+        return self.text if self.is_tracked else re.sub(r"\bstate=\S+", "state=UNTRACKED", self.text)
+
+    def _note(self, walk: Walk, packet: Packet, table: str) -> None:
         """What the targets on a walk of *packet* have made of the marks, and of the tracking."""
         if UNTRACKED in states_written(walk, packet).values():
             self.is_tracked = False
@@ -100,6 +111,8 @@ class Way:
             target = step.rule.target
             if step.outcome is not Outcome.YES or target is None:
                 continue
+            if not self.is_tracked and self.untracked_by is None and untracks(target):
+                self.untracked_by = table, step
             if target.name == "SYNPROXY":  # the connection that it makes with this host is tracked
                 self.is_tracked = True
             for name in self.marks:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from ..errors import LiveError
 from ..ir.fields import Family
 from ..ir.packet import Backend
 from ..ir.program import BUILT_IN
+from ..parse.lines import split, unquote
 from ..rule_lines import lines_of, with_ends
 from .legacy_lock import legacy_lock
 from .namespace import Namespace, run
@@ -112,10 +112,7 @@ def ip_sets_named(text: str) -> dict[str, str]:
     for line in lines_of(text):
         if "-set" not in line or line.startswith("#"):
             continue
-        try:
-            words = shlex.split(line)
-        except ValueError:
-            continue  # the loader reports the mistake
+        words = [unquote(word) for word, _ in split(line)]
         for at, word in enumerate(words[:-2]):
             if word in ("--match-set", "--add-set", "--del-set", "--map-set"):
                 types.setdefault(words[at + 1], _SET_TYPES.get(words[at + 2].count(",") + 1, "hash:net"))
@@ -132,10 +129,10 @@ def make_ip_sets(
     if not types:
         return
     kind = "inet" if family is Family.IPV4 else "inet6"
-    lines = [f"create {name} {type_} family {kind} counters" for name, type_ in types.items()]
+    lines = [f'create "{name}" {type_} family {kind} counters' for name, type_ in types.items()]
     if members is not None:
-        lines += [f"flush {name}" for name in types]
-        lines += [f"add {name} {entry}" for name, entries in members.items() for entry in entries]
+        lines += [f'flush "{name}"' for name in types]
+        lines += [f'add "{name}" {entry}' for name, entries in members.items() for entry in entries]
     namespace.run(["ipset", "-exist", "restore"], "\n".join(lines) + "\n")
 
 

@@ -7,14 +7,14 @@ refer to accounting objects and to timeouts of connections by name.
 from __future__ import annotations
 
 import contextlib
-import re
-import shlex
 import socket
 import struct
 
 from ..errors import LiveError
+from ..parse.lines import split, unquote
 from ..rule_lines import lines_of
 from .contents_legacy import option
+from .ipset_text import created_sets
 from .load_save import ip_sets_named
 from .namespace import Namespace, run
 from .netlink import NLM_F_CREATE, NLM_F_DUMP, Netfilter, attribute, attributes, message, text
@@ -46,26 +46,22 @@ def accounts_named(rules: str) -> set[str]:
 def _behind(line: str, option_name: str) -> list[str]:
     if option_name not in line:
         return []
-    try:
-        words = shlex.split(line)
-    except ValueError:
-        return []  # the loader reports the mistake
+    words = [unquote(word) for word, _ in split(line)]
     return [words[at + 1] for at, word in enumerate(words[:-1]) if word == option_name]
 
 
 def _copy_sets(names: set[str], namespace: Namespace) -> None:
     """Create the sets, empty, each with its index here: a new set gets the lowest free index."""
-    saved_sets: dict[str, str] = {}
-    for line in run(["ipset", "list", "-terse", "-output", "save"]).splitlines():
-        if not line.startswith("create "):
-            continue  # a member, which ipset 7.17 prints in spite of -terse
-        # An empty set needs no large table.
-        saved_sets[shlex.split(line)[1]] = re.sub(r" (hashsize|initval) \S+", "", line)
-    by_index = {index: name for name in names & set(saved_sets) if (index := set_index(name)) is not None}
+    # ipset 7.17 prints members, too, in spite of -terse.
+    created = created_sets(run(["ipset", "list", "-terse", "-output", "save"]))
+    by_index = {index: name for name in names & set(created) if (index := set_index(name)) is not None}
     lines = []
     for index in range(max(by_index, default=-1) + 1):
-        name = by_index.get(index)
-        lines.append(saved_sets[name] if name else f"create {_FILLER.format(index)} hash:ip")
+        if index in by_index:
+            like = created[by_index[index]]
+            lines.append(" ".join(("create", f'"{like.name}"', like.type, *like.options)))
+        else:
+            lines.append(f"create {_FILLER.format(index)} hash:ip")
     namespace.run(["ipset", "restore"], "".join(f"{line}\n" for line in lines))
 
 

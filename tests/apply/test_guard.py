@@ -70,6 +70,16 @@ def test_a_failed_look_at_the_connections_confirms_nothing(clock: Clock) -> None
     assert taken_back(clock, 600, look) == [(600, "it was not confirmed in time")]
 
 
+def test_what_a_guard_cannot_find_out_is_logged() -> None:
+    def look() -> bool:
+        raise KeyError("why")
+
+    logged: list[str] = []
+    duty = guard.Duty(look, look, lambda why: None, logged.append)
+    assert guard._is_waiting(duty) and not guard._confirms(duty)
+    assert len(logged) == 2 and all(line.endswith("is not known: KeyError: 'why'") for line in logged)
+
+
 def test_a_guard_that_cannot_take_rules_back_tries_it_for_an_hour(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -221,6 +221,48 @@ def test_what_nobody_can_tell_of_a_packet_is_named(firewall: Firewall) -> None:
     assert first in firewall.apply(path, "--dry-run", status=2, environment=SSH).stderr
 
 
+WRITES = "-A INPUT -p tcp -m tcp --dport 22 -j SET --add-set bans src"
+ANSWERS_WRITE = "-A OUTPUT -p tcp -m tcp --sport 22 -j SET --del-set guests dst"
+
+
+@ONE
+@pytest.mark.parametrize(
+    ("rules", "named"),
+    [
+        (
+            f"-A INPUT -m set --match-set bans src -j DROP\n{WRITES}\n-A INPUT -j ACCEPT",
+            "does not hold: set --match-set bans src",
+        ),
+        (
+            f"-A INPUT -m set --match-set guests src -j ACCEPT\n{ANSWERS_WRITE}",
+            "holds: set --match-set guests src",
+        ),
+        (
+            "-A INPUT -m recent --name r --rcheck -j DROP\n-A INPUT -m recent --name r --set -j ACCEPT",
+            "does not hold: recent .*--rcheck",
+        ),
+        (f"-A INPUT -m set --match-set guests src -j ACCEPT\n{WRITES}", ""),
+        (
+            "-A INPUT -m recent --name r --update --seconds 60 --hitcount 9 -j DROP\n"
+            "-A INPUT -m recent --name r --set -j ACCEPT",
+            "",
+        ),
+    ],
+    ids=["added", "removed", "a list of addresses", "of no matter", "counted"],
+)
+def test_what_packets_of_the_session_write_is_known_to_those_behind_them(
+    firewall: Firewall, rules: str, named: str
+) -> None:
+    for command in SETS:
+        firewall.namespace.run(["ipset", *command.split()])
+    path = firewall.file(f"*filter\n:INPUT DROP [0:0]\n:OUTPUT ACCEPT [0:0]\n{rules}\nCOMMIT\n")
+    said = firewall.apply(path, "--dry-run", status=1, environment=SSH).stderr
+    for what in ("the session (", "a new connection (") if named else ():
+        begin = re.escape(f"warning: once packets of the session have passed, {what}")
+        assert re.search(f"{begin}.* chain INPUT, only if this {named}", said), said
+    assert ("only if" in said) == bool(named)
+
+
 def test_the_members_of_ipsets_are_let_in(firewall: Firewall) -> None:
     """The trace asks the kernel whether the session's addresses and ports are in the sets."""
     firewall.namespace.run(["ipset", "create", "admins", "hash:net"])
@@ -240,6 +282,46 @@ def test_the_members_of_ipsets_are_let_in(firewall: Firewall) -> None:
     firewall.apply(path, environment=SSH)
 
 
+LISTS = (
+    "create allow hash:ip", "add allow 10.3.0.1", "create six hash:ip family inet6", "create none hash:ip",
+    "create doors hash:ip,port", "create all list:set", "add all six", "add all doors", "add all none",
+    "add all allow", "create few list:set", "add few six", "add few none", "create rings bitmap:ip,mac range 10.3.0.0/24",
+    "create odd list:set", "add odd rings",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rules", "decides"),
+    [
+        ("-A INPUT -p tcp -m set --match-set all src -j ACCEPT", ""),
+        ("-A INPUT -m set ! --match-set few src -j ACCEPT", ""),
+        ("-A INPUT -m set --match-set all src -j DROP\n-A INPUT -j ACCEPT", "--match-set all src -j DROP"),
+        ("-A INPUT -m set --match-set few src -j ACCEPT", "by the policy of chain INPUT, table filter\n"),
+        ("-A INPUT -m set --match-set odd src -j ACCEPT", "by the policy of chain INPUT, table filter\n"),
+    ],
+    ids=["let in", "not a member", "shut out", "no member", "too few directions"],
+)
+@ONE
+def test_the_members_of_sets_in_a_list_are_members(firewall: Firewall, rules: str, decides: str) -> None:
+    for command in LISTS:
+        firewall.namespace.run(["ipset", *command.split()])
+    path = firewall.file(f"*filter\n:INPUT DROP [0:0]\n{rules}\nCOMMIT\n")
+    status = 2 if decides else 1
+    said = firewall.apply(path, "--dry-run", status=status, environment=SSH).stderr
+    assert decides in said and "only if" not in said
+
+
+@ONE
+def test_a_rule_that_writes_into_a_list_or_its_member_may_change_what_it_has(firewall: Firewall) -> None:
+    for command in LISTS:
+        firewall.namespace.run(["ipset", *command.split()])
+    for added, asked in (("none", "few"), ("few", "none")):
+        rules = f"-A INPUT -j SET --add-set {added} src\n-A INPUT -m set --match-set {asked} src -j DROP\n"
+        path = firewall.file(f"*filter\n:INPUT DROP [0:0]\n{rules}-A INPUT -j ACCEPT\nCOMMIT\n")
+        said = firewall.apply(path, "--dry-run", status=1, environment=SSH).stderr
+        assert f"only if this does not hold: set --match-set {asked} src" in said
+
+
 def test_the_members_of_sets_of_interfaces_are_let_in(firewall: Firewall) -> None:
     for command in ("create ports hash:net,iface", "add ports 10.3.0.0/24,eth0"):
         firewall.namespace.run(["ipset", *command.split()])
@@ -257,6 +339,17 @@ def test_the_members_of_sets_of_interfaces_are_let_in(firewall: Firewall) -> Non
     path = firewall.file(f"*filter\n:INPUT ACCEPT [0:0]\n{drops}COMMIT\n")
     unknown = firewall.apply(path, "--dry-run", "--must", came, status=1).stderr
     assert "only if this does not hold: set --match-set ports src,src" in unknown
+
+
+@ONE
+def test_a_refusal_names_what_was_taken_not_to_hold(firewall: Firewall) -> None:
+    for command in LISTS:
+        firewall.namespace.run(["ipset", *command.split()])
+    for asked in ("set --match-set rings src,src", "set --match-set odd src,src", "statistic --mode random"):
+        match = asked.replace("random", "random --probability 0.5")
+        path = firewall.file(f"*filter\n:INPUT DROP [0:0]\n-A INPUT -m {match} -j ACCEPT\nCOMMIT\n")
+        error = firewall.apply(path, status=2, environment=SSH).stderr
+        assert f"DROP by the policy of chain INPUT, table filter; assumed not to hold: {asked}" in error
 
 
 def test_a_limited_accept_lets_a_new_session_in(firewall: Firewall) -> None:

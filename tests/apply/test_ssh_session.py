@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.firewall import Firewall, office
+from support.small_namespace import Namespace
 
 import hitables
 from hitables.apply.translation import ConnectionEnds, may_lead_to
@@ -171,6 +172,93 @@ def test_a_session_to_an_own_address_through_nat_needs_no_rule_in_prerouting(
     done = firewall.apply(path, "--dry-run", status=1 if state == "DNAT" else 2, environment=ssh)
     assert ("state=NEW+DNAT): DROP by the policy of chain INPUT" in done.stderr) == (state != "DNAT")
     assert "is not translated" not in done.stderr
+
+
+REQUESTS = "-A PREROUTING -d 192.0.2.5 -p tcp -m tcp --dport 22 -j CT --notrack"
+ANSWERS = "-A OUTPUT -p tcp -m tcp --sport 22 -j CT --notrack"
+
+
+@pytest.mark.parametrize(
+    ("raw", "refused"),
+    [
+        (REQUESTS, ["the session (", "a new connection ("]),
+        (ANSWERS, ["the answers of the session (", "the answers to a new connection ("]),
+        (REQUESTS.replace("--dport 22", "--dport 23"), []),
+        (
+            REQUESTS.replace("--dport 22", "--dport 22 --tcp-flags FIN,SYN,RST,ACK SYN"),
+            ["a new connection ("],
+        ),
+    ],
+    ids=["requests", "answers", "others", "a new connection"],
+)
+def test_a_translated_session_that_would_not_be_tracked_is_cut_off(
+    firewall: Firewall, raw: str, refused: list[str]
+) -> None:
+    client, named, server = (int(ip_address(each)) for each in ("10.3.0.1", "192.0.2.5", "10.0.0.1"))
+    flow = Flow(Tuple(client, named, TCP, 50000, 22), replied=True, dnat=server)
+    assert firewall.namespace.call(make_flow, flow) == 0
+    text = TRANSLATED.replace("-d 10.0.0.1 -p tcp -m tcp --dport 22 -m conntrack --ctstate DNAT", "-p tcp")
+    path = firewall.file(f"*raw\n{raw}\nCOMMIT\n{text}")
+    ssh = {"SSH_CONNECTION": "10.3.0.1 50000 10.0.0.1 22"}
+    said = firewall.apply(path, "--dry-run", status=2 if refused else 1, environment=ssh).stderr
+    lines = [line for line in said.split("\n") if "is not translated as the session is" in line]
+    assert len(lines) == len(refused) and ("would not pass" in said) == bool(refused)
+    for line, what in zip(lines, refused, strict=True):
+        assert what in line and "state=UNTRACKED)" in line and line.endswith(f"{raw} (table raw)")
+
+
+OF_REQUESTS = (
+    "--ctorigdst 192.0.2.5", "--ctorigsrc 10.3.0.0/16", "--ctorigdstport 22 --ctproto tcp", "--ctorigsrcport 40000:",
+    "! --ctorigdst 10.0.0.1", "--ctdir ORIGINAL", "--ctstate DNAT --ctorigdst 192.0.2.5 --ctorigdstport 20:30",
+)  # fmt: skip
+OF_NO_REQUEST = (
+    "! --ctorigdst 192.0.2.5", "--ctorigdstport 2222", "--ctdir REPLY", "--ctproto udp", "--ctorigsrc 10.4.0.0/16",
+    "! --ctstate DNAT --ctorigdst 192.0.2.5",
+)  # fmt: skip
+
+
+def test_the_connection_table_answers_what_rules_ask_of_the_connection(tmp_path: Path) -> None:
+    client, named, server = (int(ip_address(each)) for each in ("10.3.0.1", "192.0.2.5", "10.0.0.1"))
+    flow = Flow(Tuple(client, named, TCP, 50000, 22), replied=True, dnat=server)
+    ssh = {"SSH_CONNECTION": "10.3.0.1 50000 10.0.0.1 22"}
+    old = "-d 10.0.0.1 -p tcp -m tcp --dport 22 -m conntrack --ctstate DNAT"
+    with Namespace() as namespace:
+        firewall = Firewall(namespace, tmp_path, Backend.NFT)
+        assert namespace.call(make_flow, flow) == 0
+        for asked in OF_REQUESTS + OF_NO_REQUEST:
+            path = firewall.file(TRANSLATED.replace(old, f"-m conntrack {asked}"))
+            status = 1 if asked in OF_REQUESTS else 2
+            said = firewall.apply(path, "--dry-run", status=status, environment=ssh).stderr
+            assert "assumed" not in said and "only if" not in said, (asked, said)
+        raw = "*raw\n-A PREROUTING -m conntrack --ctorigdst 192.0.2.5 -j DROP\nCOMMIT\n"
+        firewall.apply(firewall.file(raw), "--dry-run", status=1, environment=ssh)
+        went = "*filter\n:OUTPUT DROP [0:0]\n-A OUTPUT -m conntrack {} -j ACCEPT\nCOMMIT\n"
+        for asked in ("--ctdir REPLY", "--ctreplsrc 10.0.0.1 --ctreplsrcport 22", "--ctrepldst 10.3.0.1"):
+            firewall.apply(firewall.file(went.format(asked)), "--dry-run", status=1, environment=ssh)
+        firewall.apply(firewall.file(went.format("--ctreplsrc 192.0.2.5")), status=2, environment=ssh)
+
+
+def test_the_direction_of_a_session_that_is_in_no_table_is_unknown(firewall: Firewall) -> None:
+    path = firewall.file(
+        "*filter\n:INPUT DROP [0:0]\n-A INPUT -m conntrack --ctdir ORIGINAL -j ACCEPT\nCOMMIT\n"
+    )
+    ssh = {"SSH_CONNECTION": "10.3.0.1 50000 127.0.0.1 22"}
+    error = firewall.apply(path, status=2, environment=ssh).stderr
+    assert "the session (" in error and "assumed not to hold: conntrack --ctdir" in error
+    assert "a new connection (" not in error
+
+
+def test_a_new_connection_needs_no_translation_of_its_client(firewall: Firewall) -> None:
+    """The session itself does: its server knows the address that nat has made of the client's."""
+    client, server, seen = (int(ip_address(each)) for each in ("10.3.0.1", "10.0.0.1", "10.9.9.9"))
+    flow = Flow(Tuple(client, server, TCP, 50000, 22), replied=True, snat=seen)
+    assert firewall.namespace.call(make_flow, flow) == 0
+    rules = "-A {} -p tcp -m tcp --{} 22 -j CT --notrack\n"
+    raw = rules.format("PREROUTING", "dport") + rules.format("OUTPUT", "sport")
+    path = firewall.file(f"*raw\n{raw}COMMIT\n*filter\n-A INPUT -p tcp -j ACCEPT\nCOMMIT\n")
+    ssh = {"SSH_CONNECTION": "10.9.9.9 50000 10.0.0.1 22"}
+    said = firewall.apply(path, "--dry-run", status=2, environment=ssh).stderr
+    assert "the session (" in said and "a new connection" not in said
 
 
 def make_flow(flow: Flow) -> int:
