@@ -8,18 +8,17 @@ rules of the master list mean to the compiler; the planner calls `with_set_count
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from hitables.errors import Unsupported
 from hitables.ir.program import Program
-from hitables.ir.set_counters import as_counted, counts, set_of
+from hitables.ir.set_counters import counts, set_of
 from hitables.parse.named_memory import mixed_memories, named_memory
 
-from .edits import Edit
+from .edits import Edit, counted_edits
 
 
 def with_set_counters(program: Program, edits: Sequence[Edit]) -> Sequence[Edit]:
-    """*edits*, whose matches of ipsets have memory if a rule of *program* or *edits* reads set counters.
+    """*edits*, whose matches of ipsets have memory if *program* counts sets, or *edits* read set counters.
 
     Unsupported if they add the first rule that reads counters of a set that *program* matches, or
     other parameters for a named memory.
@@ -36,7 +35,7 @@ def with_set_counters(program: Program, edits: Sequence[Edit]) -> Sequence[Edit]
             )
     if not any(set_of(match) for match in matches):
         return edits
-    if not counts(program.rules()):
+    if not program.counts_sets:
         if not counts(rules):
             return edits
         for rule in program.rules():
@@ -47,4 +46,4 @@ def with_set_counters(program: Program, edits: Sequence[Edit]) -> Sequence[Edit]
                         f"{set_of(match)} more often than the rule list does: begin a new state with the new "
                         "rule set (sflgen init)"
                     )
-    return [edit if edit.rule is None else replace(edit, rule=as_counted(edit.rule)) for edit in edits]
+    return counted_edits(edits)
