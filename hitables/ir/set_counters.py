@@ -26,6 +26,16 @@ def reads_counters(match: Match) -> bool:
     return match.name == "set" and any(word in _READING for word in match.words)
 
 
+def may_read_counters(text: str) -> bool:
+    """Whether a rule of *text*, as iptables-save prints rules, may read the counters of an ipset."""
+    return "--packets-" in text or "--bytes-" in text
+
+
+def may_match_sets(text: str) -> bool:
+    """Whether a rule of *text* may match an ipset."""
+    return "set" in text
+
+
 def counts(rules: Iterable[Rule]) -> bool:
     """Whether some of *rules* reads the counters of an ipset."""
     return any(reads_counters(match) for rule in rules for match in rule.matches)

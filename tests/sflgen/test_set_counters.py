@@ -10,13 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.planned_updates import keys
 from support.scale import examples
+from support.sflgen_command import sflgen
+from support.small_namespace import Namespace
 
 import hitables
 from hitables.errors import Unsupported
+from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program
 from hitables.ir.rule import Role
-from hitables.ir.set_counters import set_of
+from hitables.ir.set_counters import counting, set_of
 from hitables.verify import exact
 from hitables.verify.question import Equal, Question
 from sflgen.commands import read_commands
@@ -122,3 +125,31 @@ def test_a_state_whose_last_rule_that_reads_counters_is_gone_says_that_sets_have
         plan = plan_proved(store.state, read_commands(f"-A OUTPUT {READER}", store.state.master))
         store.commit(plan)
         assert isinstance(verify(store.state), Equal)
+
+
+@pytest.mark.needs_kernel
+@pytest.mark.parametrize("reading", list(Family), ids=lambda family: family.name.lower())
+@pytest.mark.parametrize("backend", ["legacy", "nft"])
+def test_init_of_a_kernel_finds_the_rules_that_read_counters_in_other_tables(
+    tmp_path: Path, backend: str, reading: Family
+) -> None:
+    rules = tmp_path / "plain.rules"
+    rules.write_text(hitables.write(_list(*map(_of_set, range(41, 101)), count=3)))
+    with Namespace() as namespace:
+        namespace.run(["ipset", "create", "HI", "bitmap:port", "range", "0-99", "counters"])
+        namespace.run([f"iptables-{backend}-restore"], rules.read_text())
+        reader = f"-A OUTPUT {READER}".split()
+        namespace.run([f"{reading.tool}-{backend}", "-w", "-t", "mangle", *reader])
+        done = namespace.call(_init, str(rules), str(tmp_path / "st"), backend)
+        assert done == (0, ""), done
+        loaded = hitables.read(namespace.run([f"iptables-{backend}-save", "-t", "filter"]))
+    assert isinstance(
+        exact.check(*map(counting, (hitables.read(rules.read_text()), loaded)), Question()), Equal
+    )
+    with Store.open(tmp_path / "st") as store:
+        assert store.state.master.counts_sets and store.state.loaded.counts_sets
+
+
+def _init(rules: str, folder: str, backend: str) -> tuple[int, str]:
+    done = sflgen("init", rules, "--live", "--state", folder, "--backend", backend)
+    return done.exit_code, done.stderr if done.exit_code else ""
