@@ -26,7 +26,7 @@ from sflgen.commands import read_commands
 from sflgen.planner import Plan, fold_unproved, plan_unproved, start_unproved
 from sflgen.proof import plan as plan_proved
 from sflgen.proof import verify
-from sflgen.settings import Settings
+from sflgen.settings import Settings, Strategy
 from sflgen.state import State
 from sflgen.store import Store
 
@@ -125,6 +125,23 @@ def test_a_state_whose_last_rule_that_reads_counters_is_gone_says_that_sets_have
         plan = plan_proved(store.state, read_commands(f"-A OUTPUT {READER}", store.state.master))
         store.commit(plan)
         assert isinstance(verify(store.state), Equal)
+
+
+def test_the_first_rule_that_reads_counters_waits_until_no_tree_tests_a_set() -> None:
+    rules = [
+        f"-s 10.{number}.0.0/16 -p udp -m udp --dport {number % 7 + 1}:{number % 7 + 20} -j DROP"
+        for number in range(20)
+    ]
+    of_set = "-s 10.0.0.0/8 -p udp -m set --match-set HI dst -m udp --dport 3:9 -j DROP"
+    state = start_unproved(_list(of_set, *rules, count=0), Settings(backend="nft")).after
+    updates = read_commands("-D OUTPUT 1", state.master)
+    state = plan_unproved(state, updates, Strategy.OVERLAY).after  # the tree keeps its tests of the set
+    assert any(_roles(state.loaded).values()) and not any(_roles(state.master).values())
+    reading = f"-A OUTPUT {READER}"
+    with pytest.raises(Unsupported, match=r"the trees test ipset HI more often .* \(sflgen fold\)"):
+        _planned(state, reading)
+    state = fold_unproved(state).after
+    assert isinstance(verify(_planned(state, reading).after), Equal)
 
 
 @pytest.mark.needs_kernel
