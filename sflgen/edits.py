@@ -23,6 +23,7 @@ from hitables.ir.fields import Field
 from hitables.ir.meaning import is_any
 from hitables.ir.program import BUILT_IN, Chain, Program, Table
 from hitables.ir.rule import Kind, Match, Role, Rule, Test
+from hitables.ir.set_counters import as_counted, counting, counts
 from hitables.parse import iptables
 from hitables.parse.lines import PRINTED_NAME, quote, split, unquote
 from hitables.rule_lines import lines_of
@@ -120,7 +121,13 @@ def empty_table(name: str) -> Table:
 
 
 def apply(program: Program, edits: Iterable[Edit]) -> Program:
-    """*program* after *edits*; tables that it lacks are added."""
+    """*program* after *edits*; tables that it lacks are added.
+
+    It counts sets afterwards if it did before, or if a rule of *edits* reads the counters of ipsets.
+    """
+    edits = list(edits)
+    if program.counts_sets or counts(edit.rule for edit in edits if edit.rule is not None):
+        program, edits = counting(program), counted_edits(edits)
     tables = {table.name: table for table in program}
     chains: dict[str, dict[str, Chain]] = {}
     rules: dict[tuple[str, str], list[Rule]] = {}
@@ -135,6 +142,15 @@ def apply(program: Program, edits: Iterable[Edit]) -> Program:
     for name, by_name in chains.items():
         tables[name] = tables[name].of(by_name)
     return replace(program, tables=tuple(tables.values()))
+
+
+def counted_edits(edits: Iterable[Edit]) -> list[Edit]:
+    """*edits*, whose matches of ipsets have memory."""
+    return [edit if edit.rule is None else _with_rule(edit, as_counted(edit.rule)) for edit in edits]
+
+
+def _with_rule(edit: Edit, rule: Rule) -> Edit:
+    return edit if rule is edit.rule else replace(edit, rule=rule)
 
 
 def _apply_one(edit: Edit, chains: dict[str, Chain], rules: dict[tuple[str, str], list[Rule]]) -> None:

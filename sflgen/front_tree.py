@@ -20,7 +20,7 @@ from hitables.analyse.levels import levels_above
 from hitables.compiler.compile import compile_rules
 from hitables.emit.chain_writer import jump
 from hitables.errors import HitablesError
-from hitables.ir.program import Chain, Program
+from hitables.ir.program import Chain
 from hitables.ir.rule import Kind, Rule, Target, leaves_chain
 
 from .chain_names import ChainNames, GeneratedNames
@@ -227,7 +227,7 @@ def _grown(
         Chain(root, None, moved),
         *(Chain(name, None, (Rule((), _verdict_of(ends[name])),)) for name in sorted(ends)),
     )
-    program = Program(state.master.family, (replace(loaded, chains=chains),))
+    program = replace(state.loaded, tables=(replace(loaded, chains=chains),))
     try:
         compiled = compile_rules(program, state.settings.options(table, {root}))
     except HitablesError:

@@ -102,7 +102,7 @@ def grow(
         regrown.layouts[table_name, name] = layout
     layouts = {**loaded.layouts, **regrown.layouts}
     keep = fixed_chains(layout for (name, _), layout in layouts.items() if name == table_name)
-    (after,) = apply(Program(master.family, (table,)), regrown.edits)
+    (after,) = apply(replace(master, tables=(table,)), regrown.edits)
     removed = unreachable_chains(after, keep, names)
     regrown.edits += [Edit(Op.FLUSH, table_name, name) for name in removed if after[name].rules]
     regrown.edits += [Edit(Op.REMOVE, table_name, name) for name in removed]

@@ -14,6 +14,7 @@ from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program
 from hitables.ir.rule import Metadata, Rule
+from hitables.ir.set_counters import counted_alike
 
 from .cache import Cache
 from .chain_names import ChainNames
@@ -58,7 +59,7 @@ class PlanState:
     ) -> None:
         self.state, self.settings, self.strategy = state, state.settings, strategy
         self.delete_in_place, self.deleted_in_place = delete_in_place, False
-        self.master, self.loaded = master, state.loaded
+        self.master, self.loaded = counted_alike(master, state.loaded)
         self.layouts: dict[ChainId, ChainLayout] = dict(state.layouts)
         self.entry_chains: dict[ChainId, EntryChain] = dict(state.entry_chains)
         self.cache = state.cache.copy()

@@ -122,7 +122,7 @@ def plan_unproved(
     """
     if not isinstance(state, State) or not all(isinstance(each, Edit) for each in updates):
         raise InvalidOption("a plan takes a State, and the Edits that read_commands or sync return")
-    updates = with_set_counters(state.master, updates)
+    updates = with_set_counters(state.master, state.loaded, updates)
     master = apply(state.master, updates)
     if _adds_calls(state.master, updates):
         check_loops(master)

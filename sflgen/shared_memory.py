@@ -8,21 +8,20 @@ rules of the master list mean to the compiler; the planner calls `with_set_count
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from hitables.errors import Unsupported
 from hitables.ir.program import Program
-from hitables.ir.set_counters import as_counted, counts, set_of
+from hitables.ir.set_counters import counts, set_of
 from hitables.parse.named_memory import mixed_memories, named_memory
 
-from .edits import Edit
+from .edits import Edit, counted_edits
 
 
-def with_set_counters(program: Program, edits: Sequence[Edit]) -> Sequence[Edit]:
-    """*edits*, whose matches of ipsets have memory if a rule of *program* or *edits* reads set counters.
+def with_set_counters(program: Program, loaded: Program, edits: Sequence[Edit]) -> Sequence[Edit]:
+    """*edits*, whose matches of ipsets have memory if *program* counts sets, or *edits* read set counters.
 
-    Unsupported if they add the first rule that reads counters of a set that *program* matches, or
-    other parameters for a named memory.
+    Unsupported if they add the first rule that reads counters of a set that *program* matches, or the rules
+    *loaded* for it, or other parameters for a named memory.
     """
     rules = [edit.rule for edit in edits if edit.rule is not None]
     matches = [match for rule in rules for match in rule.matches]
@@ -36,15 +35,18 @@ def with_set_counters(program: Program, edits: Sequence[Edit]) -> Sequence[Edit]
             )
     if not any(set_of(match) for match in matches):
         return edits
-    if not counts(program.rules()):
+    if not program.counts_sets:
         if not counts(rules):
             return edits
-        for rule in program.rules():
-            for match in rule.matches:
-                if set_of(match) is not None:
-                    raise Unsupported(
-                        "this is the first rule that reads counters of ipsets, and the trees test ipset "
-                        f"{set_of(match)} more often than the rule list does: begin a new state with the new "
-                        "rule set (sflgen init)"
-                    )
-    return [edit if edit.rule is None else replace(edit, rule=as_counted(edit.rule)) for edit in edits]
+        for rules_there, remedy in (
+            (program.rules(), "begin a new state with the new rule set (sflgen init)"),
+            (loaded.rules(), "grow the trees anew without the deleted rules that tested it (sflgen fold)"),
+        ):
+            names = (set_of(match) for rule in rules_there for match in rule.matches)
+            name = next(filter(None, names), None)
+            if name is not None:
+                raise Unsupported(
+                    "this is the first rule that reads counters of ipsets, and the trees test ipset "
+                    f"{name} more often than the rule list does: {remedy}"
+                )
+    return counted_edits(edits)

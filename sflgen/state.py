@@ -3,6 +3,8 @@
 A State is a value: a plan creates a new one, and nothing here touches files or the kernel.
 Law: for every packet, the loaded rule set has the effect of the master list (proof.py checks it), whatever
 the policies of built-in chains are and whatever rules foreign chains have: both change while trees stay.
+Law: matches of ipsets have memory in both rule sets or in none; once they have it, they have it in all later
+states, as trees of rules without it may test sets more often than the list does.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from hitables.ir.choices import backends_of
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program
+from hitables.ir.set_counters import counted_alike
 from hitables.verify.question import Question
 
 from .cache import Cache
@@ -42,6 +45,11 @@ class State:
     version: int = 0
     name_range: int = field(default=0, compare=False)
     cache: Cache = field(default_factory=Cache, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        master, loaded = counted_alike(self.master, self.loaded)
+        object.__setattr__(self, "master", master)
+        object.__setattr__(self, "loaded", loaded)
 
     @property
     def backends(self) -> tuple[Backend, ...]:

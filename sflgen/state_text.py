@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from hitables.ir.choices import Malformed, backend_choice, choose
+from hitables.ir.set_counters import counts
 from hitables.parse.lines import quote, split, unquote
 from hitables.rule_lines import lines_of
 
@@ -22,8 +23,9 @@ from .settings import Settings
 from .state import State
 
 # The oldest format that states can be written in is written, so that older versions read most of them.
-FORMAT, COUNTING_FORMAT = 2, 3  # the second with `max_updates`, and the updates of chains
-FORMATS = (str(FORMAT), str(COUNTING_FORMAT))
+# The second has `max_updates`, and the updates of chains; the third may have `counts_sets`.
+FORMAT, COUNTING_FORMAT, SETS_FORMAT = 2, 3, 4
+FORMATS = (str(FORMAT), str(COUNTING_FORMAT), str(SETS_FORMAT))
 
 # By attribute of Settings: its word in the file `state`.
 _SETTINGS = {
@@ -170,8 +172,10 @@ def _read_layout(chain: str, words: Sequence[str]) -> ChainLayout:
 def state_text(state: State, generation: int, files: Mapping[str, str]) -> str:
     """The file `state` for *generation*, whose *files* have these texts."""
     is_counting = state.settings.max_updates is not None
+    # Else the rules show it to who reads them again.
+    has_word = state.master.counts_sets and not counts(state.master.rules())
     lines = [
-        f"sflgen-state {COUNTING_FORMAT if is_counting else FORMAT}",
+        f"sflgen-state {SETS_FORMAT if has_word else COUNTING_FORMAT if is_counting else FORMAT}",
         f"family {int(state.master.family)}",
         f"version {state.version}",
         f"generation {generation}",
@@ -180,6 +184,7 @@ def state_text(state: State, generation: int, files: Mapping[str, str]) -> str:
             for name, word in _SETTINGS.items()
             if name != "max_updates" or is_counting
         ),
+        *(["counts_sets yes"] if has_word else []),
         *(f"file {name} {checksum(encode(text))}" for name, text in files.items()),
     ]
     body = "\n".join([*lines, ""])

@@ -36,6 +36,7 @@ from hitables.emit.text import write
 from hitables.errors import HitablesError
 from hitables.files import flush_folder, is_there, remedy
 from hitables.ir.fields import Family
+from hitables.ir.set_counters import counting
 from hitables.parse import iptables
 from hitables.rule_lines import lines_of
 
@@ -444,7 +445,7 @@ def _read_generation(folder: Path) -> tuple[State, int]:
         raise Damaged(f"{path} is no state of sflgen; {_master_lists(folder)}")
     if head[1] not in FORMATS:
         raise HitablesError(
-            f"{path} has format {head[1]}, this sflgen reads formats {' and '.join(FORMATS)}; "
+            f"{path} has format {head[1]}, this sflgen reads formats {FORMATS[0]} to {FORMATS[-1]}; "
             "use the sflgen that wrote it"
         )
     body, _, end = data.rpartition(b"end ")
@@ -454,6 +455,8 @@ def _read_generation(folder: Path) -> tuple[State, int]:
     texts = _read_files(folder, sums)
     family = Family(int(values["family"]))
     master, loaded = (iptables.read(texts[name], family=family, name=name) for name in ("master", "loaded"))
+    if "counts_sets" in values:
+        master = counting(master)
     layouts, entry_chains = read_map(lines_of(texts["map"]), None)
     state = State(read_settings(values), master, loaded, layouts, entry_chains, int(values["version"]))
     return state, int(values["generation"])

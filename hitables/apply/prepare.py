@@ -20,6 +20,7 @@ from ..compiler.pipeline import Output, compile_program
 from ..errors import HitablesError, LiveError
 from ..ir.foreign import is_foreign
 from ..ir.program import Program
+from ..ir.set_counters import counting
 from ..kernel.checked_save import KernelReader
 from ..kernel.load_save import ip_sets_named
 from ..kernel.namespace import Namespace
@@ -29,6 +30,7 @@ from ..parse.guess_family import stating_family
 from ..parse.lost_rules import refuse_lost
 from ..reader import read
 from . import texts
+from .counted_sets import CountedSets
 from .counts import keyed, of_compiled, of_source
 from .kernel import Kernel
 from .load import Wanted
@@ -94,10 +96,12 @@ def prepare(
     timeout: float | None = None,
     tell: OnStage = lambda stage: None,
     known: Tables | None = None,
+    counted_sets: CountedSets | None = None,
 ) -> Prepared:
     """Prepare the rules in *text*, of *file*; with *options* None they are not compiled.
 
-    *known*: what was loaded last, with keys.  Errors are those of reading and compiling; HitablesError for
+    *known*: what was loaded last, with keys.  *counted_sets*: whether other rules read counters of ipsets.
+    Errors are those of reading and compiling; HitablesError for
     ipsets or accounting objects that do not exist, LiveError for a text that the kernel refuses.
     """
     tell(f"reading {file}")
@@ -111,6 +115,8 @@ def prepare(
     source = texts.with_lines(
         read(texts.write(merged.tables), family=kernel.family, name=file), merged.tables
     )
+    if counted_sets is not None and (counted_sets.matter_to(text) or counted_sets.matter_to(found.text)):
+        source = counting(source)
     _check_objects(merged, file)
     output = None
     if options is not None:

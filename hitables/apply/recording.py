@@ -24,13 +24,18 @@ from .texts import Tables
 
 @dataclass(slots=True)
 class Ready:
-    """One family of an apply that can be loaded; *known*: what the kernel holds, with keys."""
+    """One family of an apply that can be loaded.
+
+    known    what the kernel holds, with keys
+    options  what the record states about its compiling
+    """
 
     kernel: Kernel
     found: Found
     prepared: Prepared
     known: Tables
     change: RuleSetChange
+    options: str
 
 
 def what_runs(ready: Sequence[Ready]) -> dict[Family, Half]:

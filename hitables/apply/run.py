@@ -30,6 +30,7 @@ from .boot_clock import boot_id, since_boot
 from .both_backends import default_backend, what_is_left
 from .check_command import decide_by_command, take_back
 from .confirm import duty, undo
+from .counted_sets import CountedSets
 from .counts import keyed, of_source, recognised
 from .drift import as_named, differences, holds, strange_jumps
 from .in_force import InForce, TablePlace, confirm_record, in_force, own_places
@@ -90,9 +91,12 @@ def _applied(request: ApplyRequest, report: Reporter, session: SshSession | None
             request = replace(request, backend=backend)
             if note:
                 report.tell(note)
-        if not request.must and _is_confirmed(request, state, store):
+        counted_sets = _counted_sets(request)
+        if not request.must and _is_confirmed(request, state, store, _options(request, counted_sets)):
             return ApplyResult.NOTHING
-        ready = [_ready(request, family, state, store, report) for family in sorted(request.files)]
+        ready = [
+            _ready(request, family, state, store, report, counted_sets) for family in sorted(request.files)
+        ]
         for each in ready:
             for note in each.prepared.merged.notes:
                 report.tell(note)
@@ -147,13 +151,20 @@ def _check_no_guard() -> None:
         )
 
 
-def _options(request: ApplyRequest) -> str:
+def _counted_sets(request: ApplyRequest) -> CountedSets:
+    files = {family: text for family, (_, text) in request.files.items()}
+    backends = {family: Kernel(family, request.backend).backend for family in files}
+    return CountedSets(files, backends, patterns_of(request.leave))
+
+
+def _options(request: ApplyRequest, counted_sets: CountedSets) -> str:
     """What a record states about its compiling."""
-    return f"{__version__} {request.options or 'as it is'}"
+    counts = any(counted_sets.matter_to(text) for _, text in request.files.values())
+    return f"{__version__} {request.options or 'as it is'}{', counting sets' if counts else ''}"
 
 
-def _is_confirmed(request: ApplyRequest, state: ApplyState, store: StateDirectory) -> bool:
-    """Whether these files were applied last, in the same way, and are what the kernel holds.
+def _is_confirmed(request: ApplyRequest, state: ApplyState, store: StateDirectory, options: str) -> bool:
+    """Whether these files were applied last, with *options*, and are what the kernel holds.
 
     Then there is nothing to compile.
     """
@@ -161,7 +172,7 @@ def _is_confirmed(request: ApplyRequest, state: ApplyState, store: StateDirector
         return False
     record = store.record(state.confirmed)
     patterns = patterns_of(request.leave)
-    same = record.leave == patterns and record.options == _options(request)
+    same = record.leave == patterns and record.options == options
     if not same or request.files.keys() != record.halves.keys():
         return False
     if request.backend is not None and request.backend.value != record.backend:
@@ -179,7 +190,12 @@ def _is_confirmed(request: ApplyRequest, state: ApplyState, store: StateDirector
 
 
 def _ready(
-    request: ApplyRequest, family: Family, state: ApplyState, store: StateDirectory, report: Reporter
+    request: ApplyRequest,
+    family: Family,
+    state: ApplyState,
+    store: StateDirectory,
+    report: Reporter,
+    counted_sets: CountedSets,
 ) -> Ready:
     name, text = request.files[family]
     patterns = patterns_of(request.leave)
@@ -192,10 +208,19 @@ def _ready(
     known = known_tables(found, _confirmed_half(state, store, family), patterns)
     check_leave(request, family, found, report)
     prepared = prepare(
-        kernel, found, text, name, patterns, request.options, request.timeout, report.stage, known
+        kernel,
+        found,
+        text,
+        name,
+        patterns,
+        request.options,
+        request.timeout,
+        report.stage,
+        known,
+        counted_sets,
     )
     change = RuleSetChange(kernel, prepared.wanted, lambda name: is_foreign(name, patterns))
-    return Ready(kernel, found, prepared, known, change)
+    return Ready(kernel, found, prepared, known, change, _options(request, counted_sets))
 
 
 def _confirmed_half(state: ApplyState, store: StateDirectory, family: Family) -> Half | None:
@@ -221,9 +246,8 @@ def _record_what_is_loaded(
         return _record_leave(request, ready, force, store, report)
     if request.dry_run:
         return ApplyResult.WOULD_RECORD
-    options = _options(request)
     state, record = _recorder(request, ready, store).add(
-        state, what_will_run(ready), WAITING, before, options
+        state, what_will_run(ready), WAITING, before, ready[0].options
     )
     confirm_record(store, state, record.number)
     store.log(f"{record.number}: confirmed, as it was loaded already")
@@ -348,7 +372,7 @@ class _Loading:
         recorder, running, last = _recorder(request, ready, store), what_runs(ready), state.last
         state, before = recorder.before(state, running)
         keep(store, in_force(store, before).parts)
-        state, record = recorder.add(state, what_will_run(ready), WAITING, before, _options(request))
+        state, record = recorder.add(state, what_will_run(ready), WAITING, before, ready[0].options)
         store.begin_waiting(record.number)
         state = replace(state, waiting=Waiting(record.number, before, 0.0, boot_id()), taken_back=None)
         store.set_state(state)

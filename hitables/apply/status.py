@@ -19,6 +19,8 @@ from ..ir.fields import Family
 from ..ir.foreign import PRESETS, entered_by_foreign, hide, is_foreign, recognised
 from ..ir.packet import Backend
 from ..ir.program import Program
+from ..ir.set_counters import counting
+from ..kernel.counter_readers import counter_readers
 from ..kernel.other_tables import tables_beside
 from ..reader import read
 from ..verify.diff import Changes, changes
@@ -210,6 +212,8 @@ def _compare(
     try:
         before = with_others(half, found, record, family)
         after = _with_tables(found.program, before)
+        if any(counter_readers()):
+            before = counting(before)  # and with it the other one, when they are compared
         compared.of_docker = docker_raw.removed(after, before)
         compared.of_others = known_rules.removed(after, before, record.leave)
         question = Question(

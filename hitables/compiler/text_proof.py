@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ..errors import NotEquivalent, OutOfBudget, ParseError
 from ..ir.foreign import hide, with_appended
 from ..ir.program import Program, with_undeclared_kept
+from ..ir.set_counters import counting
 from ..parse.iptables import Vocabulary
 from ..reader import read
 from ..verify.question import Difference, Equal, Question, Undecided
@@ -46,6 +47,8 @@ def mismatch_of(
         reread = hide(read(text, family=program.family, name=PRINTED, known=known), leave)
     except ParseError as error:
         return error
+    if program.counts_sets:  # the rule that reads counters may be elsewhere than in the text
+        reread = counting(reread)
     before, after = (with_appended(with_undeclared_kept(each), leave) for each in (program, reread))
     answer = check_with_unreached(before, after, question, changed)
     if isinstance(answer, Undecided):

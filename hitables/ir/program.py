@@ -147,12 +147,16 @@ def _entered_by(chain: Chain) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One rule set of one family; *name*: the file that it was read from."""
+    """One rule set of one family; *name*: the file that it was read from.
+
+    *counts_sets*: each match of an ipset has memory, since a rule reads counters of ipsets (set_counters.py).
+    """
 
     family: Family
     tables: tuple[Table, ...]
     name: str = "-"
     closing: tuple[str, ...] = ()  # comment lines after the last COMMIT
+    counts_sets: bool = False
 
     def __iter__(self) -> Iterator[Table]:
         return iter(self.tables)

@@ -22,13 +22,18 @@ def set_of(match: Match) -> str | None:
     return name or None
 
 
-def _directions(match: Match) -> str:
-    """As in src,dst."""
-    return match.words[match.words.index("--match-set") + 2]
-
-
 def reads_counters(match: Match) -> bool:
     return match.name == "set" and any(word in _READING for word in match.words)
+
+
+def may_read_counters(text: str) -> bool:
+    """Whether a rule of *text*, as iptables-save prints rules, may read the counters of an ipset."""
+    return "--packets-" in text or "--bytes-" in text
+
+
+def may_match_sets(text: str) -> bool:
+    """Whether a rule of *text* may match an ipset."""
+    return "set" in text
 
 
 def counts(rules: Iterable[Rule]) -> bool:
@@ -52,9 +57,14 @@ def with_counted_sets(program: Program) -> Program:
 
     Of any: a set of sets counts in its members, too.
     """
-    if not counts(program.rules()):
+    return counting(program) if counts(program.rules()) else program
+
+
+def counting(program: Program) -> Program:
+    """*program*, in which each match of an ipset has memory: some rule of the kernel reads counters."""
+    if program.counts_sets:
         return program
-    return with_rules(program, as_counted)
+    return replace(with_rules(program, as_counted), counts_sets=True)
 
 
 def counted_alike(one: Program, other: Program) -> tuple[Program, Program]:
@@ -62,20 +72,9 @@ def counted_alike(one: Program, other: Program) -> tuple[Program, Program]:
 
     That rule may be in a chain of another program, which is not compared.
     """
-    if _has_counted_sets(one):
-        return one, with_rules(other, as_counted)
-    if _has_counted_sets(other):
-        return with_rules(one, as_counted), other
+    if one.counts_sets or other.counts_sets:
+        return counting(one), counting(other)
     return one, other
-
-
-def _has_counted_sets(program: Program) -> bool:
-    """Whether `with_counted_sets` has changed it.  A test of two dimensions has memory in any case."""
-    return any(
-        match.role is Role.NAMED and set_of(match) is not None and "," not in _directions(match)
-        for rule in program.rules()
-        for match in rule.matches
-    )
 
 
 def with_rules(program: Program, change: Callable[[Rule], Rule]) -> Program:

@@ -17,7 +17,7 @@ from ..errors import ParseError
 from ..ir.fields import Family
 from ..ir.program import BUILT_IN, Chain, Program, Table
 from ..ir.rule import Match, Rule, Target
-from ..ir.set_counters import with_counted_sets
+from ..ir.set_counters import may_read_counters, with_counted_sets
 from ..syntax.extensions import TARGETS
 from ..syntax.options import RESERVED
 from .counter_words import chain_counters, count, rule_counters
@@ -524,7 +524,7 @@ def read(
         program = reader.read(text)
         if "hashlimit" in text or "recent" in text:
             program = with_first_parameters(program)
-        return with_counted_sets(program) if "--packets-" in text or "--bytes-" in text else program
+        return with_counted_sets(program) if may_read_counters(text) else program
     finally:
         if collecting:
             gc.enable()

@@ -116,6 +116,8 @@ def init(
     from hitables.files import read_text, write_text
     from hitables.ir.choices import Malformed, backend_choice
     from hitables.ir.foreign import patterns_of
+    from hitables.ir.set_counters import counting
+    from hitables.kernel.counter_readers import counter_readers
     from hitables.nouns import counted
     from hitables.parse.lost_rules import refuse_lost
 
@@ -149,6 +151,8 @@ def init(
         kernel = Kernel(master.family, settings)
         if live:
             warn(kernel)
+    if live and any(counter_readers()):  # of any table and family: updates may bring matches of sets
+        master = counting(master)
     if not live or rules is None:  # else the kernel may have chains that FILE lacks
         warn_of_leave(leave, [master])
     plan = start(master, settings)

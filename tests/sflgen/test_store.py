@@ -216,8 +216,8 @@ def test_damage_is_reported_with_the_intact_parts(folder: Path) -> None:
     state.write_text(content.replace("delta 32", "delta 99"))
     with pytest.raises(Damaged, match=r"state is damaged .* the master list is in master\.1\.rules"):
         Store.open(folder)
-    state.write_text(content.replace("sflgen-state 2", "sflgen-state 4"))
-    with pytest.raises(HitablesError, match="format 4, this sflgen reads formats 2 and 3"):
+    state.write_text(content.replace("sflgen-state 2", "sflgen-state 5"))
+    with pytest.raises(HitablesError, match="format 5, this sflgen reads formats 2 to 4"):
         Store.open(folder)
     state.write_text(content)
     Store.open(folder).close()

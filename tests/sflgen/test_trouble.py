@@ -49,7 +49,7 @@ def test_a_state_of_a_newer_format_is_left_alone(folder: str) -> None:
     before = files(folder)
     done = sflgen("insert", "--state", folder, "INPUT", "1", "-j", "DROP")
     assert (done.exit_code, done.stdout) == (2, "")
-    assert "has format 9, this sflgen reads formats 2 and 3; use the sflgen that wrote it" in done.stderr
+    assert "has format 9, this sflgen reads formats 2 to 4; use the sflgen that wrote it" in done.stderr
     assert files(folder) == before
 
 
