@@ -7,6 +7,7 @@ ends, the kernel removes its namespace and everything in it.  unshare.py says wh
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import pickle
@@ -90,7 +91,10 @@ class Namespace:
         """As `call`, without waiting: `finish` returns the result, and must precede the next call."""
         if self._socket is None:
             raise LiveError("the namespace is not open")
-        send(self._socket, (function, args, kwargs))
+        try:
+            send(self._socket, (function, args, kwargs))
+        except ConnectionError:
+            raise self._died() from None
 
     def finish(self) -> Any:
         return self._receive()
@@ -106,12 +110,15 @@ class Namespace:
         assert self._socket is not None
         try:
             result, error = receive(self._socket)
-        except EOFError:
-            self.close()
-            raise LiveError("the helper in the scratch namespace has died") from None
+        except (EOFError, ConnectionError):
+            raise self._died() from None
         if error is not None:
             raise error
         return result
+
+    def _died(self) -> LiveError:
+        self.close()
+        return LiveError("the helper in the scratch namespace has died (out of memory?)")
 
 
 def run(command: Sequence[str], text: str = "", env: Mapping[str, str] | None = None) -> str:
@@ -174,33 +181,40 @@ def _serve(connection: socket.socket, hear: Callable[[], None]) -> NoReturn:
     try:
         hear()
         close_all_but(connection)
-        enter_network_namespace()
-        # The lock of iptables-legacy is global to the machine by default.
-        with tempfile.TemporaryDirectory(prefix="hitables-") as folder:
-            os.environ["XTABLES_LOCKFILE"] = os.path.join(folder, "xtables.lock")
-            send(connection, (None, None))
-            while True:
-                try:
-                    function, args, kwargs = receive(connection)
-                except EOFError:
-                    break
-                answer: tuple[Any, Exception | None]
-                try:
-                    answer = (function(*args, **kwargs), None)
-                except Exception as error:  # every exception is for the caller
-                    answer = (None, error)
-                try:
-                    send(connection, answer)
-                except (pickle.PicklingError, TypeError, AttributeError):
-                    send(connection, (None, LiveError(f"{function.__name__}: {answer[1] or answer[0]!r}")))
-    except BrokenPipeError:
-        pass
-    except OSError as error:
-        send(
-            connection, (None, LiveError(f"cannot open a network namespace: {error.strerror}{_hint(error)}"))
-        )
+        try:
+            enter_network_namespace()
+        except OSError as error:
+            said = f"cannot open a network namespace: {error.strerror}{_hint(error)}"
+            send(connection, (None, LiveError(said)))
+        else:
+            _execute_requests(connection)
     finally:
         os._exit(0)
+
+
+def _execute_requests(connection: socket.socket) -> None:
+    with contextlib.ExitStack() as stack:
+        try:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="hitables-"))
+        except OSError as error:  # none takes files, or the disk is full
+            where = f"{error.filename}: " if error.filename else ""
+            send(connection, (None, LiveError(f"{where}{error.strerror}; TMPDIR may name another folder")))
+            return
+        # The lock of iptables-legacy is global to the machine by default.
+        os.environ["XTABLES_LOCKFILE"] = os.path.join(folder, "xtables.lock")
+        stack.enter_context(contextlib.suppress(EOFError, ConnectionError))  # the caller has closed, or died
+        send(connection, (None, None))
+        while True:
+            function, args, kwargs = receive(connection)
+            answer: tuple[Any, Exception | None]
+            try:
+                answer = (function(*args, **kwargs), None)
+            except Exception as error:  # every exception is for the caller
+                answer = (None, error)
+            try:
+                send(connection, answer)
+            except (pickle.PicklingError, TypeError, AttributeError):
+                send(connection, (None, LiveError(f"{function.__name__}: {answer[1] or answer[0]!r}")))
 
 
 def _hint(error: OSError) -> str:

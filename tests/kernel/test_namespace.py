@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import subprocess
 import sys
+import tempfile
 
 import pytest
 from support.small_namespace import Namespace
@@ -69,3 +71,29 @@ def test_a_host_that_allows_no_user_namespaces_is_told_what_bounds_them() -> Non
     assert (
         "cannot open a network namespace: No space left on device; the sysctls user.max_user" in done.stderr
     )
+
+
+def test_a_helper_that_was_killed_is_told_to_the_next_call() -> None:
+    """Not as an output that nobody reads, which is another BrokenPipeError."""
+    for request in (os.getpid, ["iptables-nft", "-S"]):
+        with Namespace() as namespace:
+            os.kill(namespace.call(os.getpid), signal.SIGKILL)
+            with pytest.raises(LiveError, match="the helper in the scratch namespace has died"):
+                while True:  # it may take a moment to die
+                    if callable(request):
+                        namespace.call(request)
+                    else:
+                        namespace.run(request)
+
+
+def test_a_folder_for_temporary_files_that_is_full_is_no_fault_of_the_namespace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(*words: object, **names: object) -> str:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/somewhere/hitables-x")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", full)
+    with pytest.raises(LiveError) as raised, scratch.Namespace():
+        pass
+    told = "/somewhere/hitables-x: No space left on device; TMPDIR may name another folder"
+    assert str(raised.value) == told
