@@ -224,9 +224,9 @@ def without_undone(program: Program, edits: Sequence[Edit]) -> tuple[list[Edit],
         return list(edits), list(range(len(edits)))
     found: list[Edit] = []
     places: list[int | None] = []
-    staying: dict[tuple[str, str], list[bool]] = {}  # by chain: whether each row is not one of these
+    stays_by_chain: dict[tuple[str, str], list[bool]] = {}  # whether each row is not one of these
     for number, edit in enumerate(edits):
-        stays = _rows_of(staying, program, edit, True)
+        stays = _rows_of(stays_by_chain, program, edit, True)
         at = sum(stays[: edit.at])
         _follow(stays, edit, number not in undone)
         places.append(None if number in undone else len(found))
@@ -317,6 +317,8 @@ def read_edits(printed: str, program: Program, source: str = "-") -> list[Edit]:
             rules_of.setdefault(table, [])
             made.setdefault(table, set())
             continue
+        if table not in rules_of and printed_line:
+            raise ParseError("no edit of a table", source=source, line=number, column=1, text=printed_line)
         with_rule = _PRINTED.fullmatch(printed_line)
         if with_rule is not None:
             rules_of[table].append((len(edits), with_rule[4] or ""))

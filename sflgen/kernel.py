@@ -10,9 +10,9 @@ the load would be hit in place of another.  What keeps that from happening:
     legacy  the stamp of the comparison (stamps.py) is read again under the lock of the tools, which is held
             until the patch is loaded; before iptables 1.8.8 the tool cannot be run under it, and the rules
             are counted afterwards
-    nft     the stamp is read again when the tool has read the patch, just before its COMMIT; the patch also
-            lists the rules that it deletes, and if there was a commit of another program, rules of others
-            that were hit are put back (put_back.py)
+    nft     the stamp is read again when the tool has read the first table of the patch, just before the
+            COMMIT of that table; the patch also lists the rules that it deletes, and if there was a commit
+            of another program, rules of others that were hit are put back (put_back.py)
 """
 
 from __future__ import annotations
@@ -215,15 +215,15 @@ class Kernel:
         """The differences between the kernel and *state*; none if they agree."""
         self.held, stamp = None, self.stamp()
         contents = self.contents()
-        by_table = self.compared(state, contents)
-        emptied = [name for name in by_table if is_emptied(state, contents, name)]
+        differing = self.compared(state, contents)
+        emptied = [name for name in differing if is_emptied(state, contents, name)]
         named = f"table{'s' * (len(emptied) > 1)} {', '.join(emptied)}"
         self.advice = (
             f"the kernel has none of the state's rules in {named}: {EMPTIED}" if emptied else REPAIRS
         )
-        if not by_table:
+        if not differing:
             self.hold(state.loaded, stamp)
-        return [each for differences in by_table.values() for each in differences]
+        return [each for differences in differing.values() for each in differences]
 
     def compared(self, state: State, contents: Program) -> dict[str, list[str]]:
         """The differences between *contents* of the kernel and *state*, by table that has some."""

@@ -128,9 +128,12 @@ class Restore:
             output, is_done = self.run(head + "\n")
             if not is_done:
                 return output, False
-            if not may():
+            try:
+                if not may():
+                    raise Outdated("the rules of the kernel have changed")
+            except BaseException:
                 self._end()  # without COMMIT the tool loads nothing
-                raise Outdated("the rules of the kernel have changed")
+                raise
             self._lines -= lines + 1
             # The comment behind the first table is a line, too.
             self._added = sorted([lines + 1, *(each + (each > lines) for each in added)])

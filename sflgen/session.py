@@ -12,7 +12,8 @@ update.
 
 Updates are planned and proved one behind the other while the kernel loads earlier ones, and go to it
 together when it is ready.  Two threads: one plans, the other loads and commits; the store belongs to the
-second while it is busy.  server.py connects a session to files and sockets.
+second while it is busy.  `fold` alone is committed by the first, while the second is idle.  server.py
+connects a session to files and sockets.
 """
 
 from __future__ import annotations

@@ -464,7 +464,7 @@ def _manager(matches: int, max_memory: int | None) -> Manager:
         from oxidd.bcdd import BCDDManager
     except ImportError:
         raise MissingLibrary(
-            'decision diagrams need the library oxidd: pip install "hitables[proof]"'
+            "decision diagrams need the library oxidd: pip install oxidd, or pipx inject hitables oxidd"
         ) from None
     nodes, cache = MOST_NODES, min(max(ENTRIES_PER_MATCH * matches, FEWEST), MOST_ENTRIES)
     if max_memory is not None:

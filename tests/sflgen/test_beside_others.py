@@ -296,6 +296,10 @@ def test_a_refused_patch_takes_no_rule_of_others_back(backend: str, tmp_path: Pa
     assert after == ["-s 198.51.100.9/32 -j DROP", *before] and mangle == ["-P PREROUTING ACCEPT"]
 
 
+def interrupted() -> bool:
+    raise KeyboardInterrupt
+
+
 def held_back() -> list[str]:
     """A tool that stays loads nothing of a patch that may not be loaded any more, and the next one."""
     tool = Restore(("iptables-nft-restore", "--noflush"), ())
@@ -303,6 +307,8 @@ def held_back() -> list[str]:
     assert tool.load(patch.format(1), lambda: None)[1]
     with pytest.raises(Outdated):
         tool.load(patch.format(2), lambda: None, lambda: False)
+    with pytest.raises(KeyboardInterrupt):
+        tool.load(patch.format(2), lambda: None, interrupted)
     assert tool.load(patch.format(3), lambda: None)[1]
     refused = "*filter\n-v -S INPUT 1\n-D INPUT 1\n-A INPUT -j NOWHERE\nCOMMIT\n"
     told = [tool.load(refused, lambda: None, added=[2])[0]]

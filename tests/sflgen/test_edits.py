@@ -109,6 +109,8 @@ def test_edits_are_read_as_they_were_printed() -> None:
     assert hitables.write(apply(program, again)) == hitables.write(apply(program, edits))
     with pytest.raises(ParseError, match="neither a chain of table filter"):
         read_edits("*filter\n-A INPUT -j chain77\nCOMMIT\n", program)
+    with pytest.raises(ParseError, match="no edit of a table"):
+        read_edits("-A INPUT -j DROP\n", program)
 
 
 def test_a_missing_table_is_added() -> None:
