@@ -78,8 +78,16 @@ def test_the_largest_region_that_passes_is_first() -> None:
 
 def test_no_rule_is_counted_where_all_are_listed(tmp_path: Path) -> None:
     program = rules_of("-s 10.0.0.0/24 -j ACCEPT", "-s 11.0.0.0/8 -j ACCEPT")
-    assert "more rules" not in ask(tmp_path / "rules", program, "--limit", "2").stdout
-    assert "… and 1 more rule" in ask(tmp_path / "rules", program, "--limit", "1").stdout
+    assert "more rule" not in ask(tmp_path / "rules", program, "--limit", "2").stdout
+    assert "… and 1 more rule (--limit)" in ask(tmp_path / "rules", program, "--limit", "1").stdout
+
+
+@pytest.mark.parametrize(("drops", "rest"), [(3, "1 smaller region"), (4, "2 smaller regions")])
+def test_the_smaller_regions_of_a_rule_are_counted(drops: int, rest: str) -> None:
+    holes = (f"-s 10.{at}.0.0/16 -p tcp --dport {at} -j DROP" for at in range(drops))
+    program = rules_of(*holes, "-p tcp -j ACCEPT")
+    lines = show(reached(program), program, region(program.family), 20).splitlines()
+    assert [line.strip() for line in lines if "smaller" in line] == [f"… and {rest}"]
 
 
 def test_too_many_regions_that_pass_are_told_before_those_that_do_not() -> None:
