@@ -15,6 +15,7 @@ from ..ir.fields import Family, Field
 from ..ir.intervals import Values
 from ..ir.packet import Backend
 from ..ir.program import Program
+from ..nouns import counted
 from ..sources.known import Known
 from ..verify.question import KERNEL_POLICY
 from ..verify.reach import Reached, ReachedBox
@@ -49,11 +50,11 @@ def show(reached: Reached, program: Program, box: Box, limit: int, known: Known 
             f"    {_words(each, box, program.family, [*shared[place], *of_all])}" for each in group[:REGIONS]
         ]
         if len(group) > REGIONS:
-            lines.append(f"    … and {len(group) - REGIONS} smaller regions")
+            lines.append(f"    … and {counted(len(group) - REGIONS, 'smaller region')}")
     if not any(outcome.passes for outcome in reached.outcomes):
         lines.append("no such packet passes" if reached.complete else "no such packet was found to pass")
     if len(groups) > limit:
-        lines.append(f"… and {len(groups) - limit} more rules (--limit)")
+        lines.append(f"… and {counted(len(groups) - limit, 'more rule')} (--limit)")
     for passes in sorted(reached.cut_off, reverse=True):
         which = "pass" if passes else "do not pass"
         lines.append(

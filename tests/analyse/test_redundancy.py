@@ -207,6 +207,13 @@ def test_the_output_the_map_and_the_report_list_removed_rules(tmp_path: Path) ->
     assert "equivalence" not in run("compile", path).stdout.splitlines()[0]
 
 
+def test_the_map_lists_a_removed_rule_in_its_table_alone() -> None:
+    text = text_of(f"{A} -j ACCEPT\n{A} -j DROP\n") + "*mangle\n:FORWARD ACCEPT [0:0]\nCOMMIT\n"
+    result = compile_rules(read(text), Options(equivalence="verdict"))
+    mapped = source_map(result.program, result.origins, "-", result.gone)
+    assert {each["name"]: len(each["gone"]) for each in mapped["tables"]} == {"filter": 1, "mangle": 0}
+
+
 def test_sflgen_refuses_a_rule_set_with_removed_rules(tmp_path: Path) -> None:
     from click.testing import CliRunner
 

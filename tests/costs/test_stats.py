@@ -10,6 +10,7 @@ import pytest
 import hitables
 from benchmarks.cliffs_inputs import AXES
 from hitables.costs import stats
+from hitables.report.stats import show_stats
 from hitables.simulate import interpreter, path_conditions
 
 pytestmark = pytest.mark.engine
@@ -75,3 +76,18 @@ def test_a_path_keeps_what_is_compared_however_long_it_is() -> None:
     sampler = BoundarySampler(run, "filter", "FORWARD")
     last = sampler._reach.conditions(sampler.numbers[-1], 1)
     assert last and len(last[0].path) <= path_conditions.EXAMINED + 1
+
+
+def test_the_policy_of_a_chain_that_keeps_it_is_told_as_a_minus() -> None:
+    text = "*filter\n:INPUT - [0:0]\n:FORWARD DROP [0:0]\n:own - [0:0]\n-A INPUT -j own\nCOMMIT\n"
+    policies = {each["chain"]: each["policy"] for each in hitables.stats(text)["chains"]}
+    assert policies["INPUT"] == "-" and policies["FORWARD"] == "DROP" and policies["own"] is None
+
+
+def test_a_built_in_chain_without_rules_has_a_row_and_an_empty_user_chain_has_none(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = "*filter\n:INPUT DROP [0:0]\n:FORWARD ACCEPT [0:0]\n:none - [0:0]\n-A INPUT -j none\nCOMMIT\n"
+    show_stats({**hitables.stats(text), "trace": None})
+    printed = capsys.readouterr().out
+    assert "FORWARD" in printed and "INPUT" in printed and "none" not in printed

@@ -87,6 +87,31 @@ def test_the_protocol_stays_where_a_rule_would_not_load_without_it(words: str, l
     assert names(kept) == left
 
 
+@pytest.mark.parametrize(
+    "match",
+    [
+        "addrtype --src-type LOCAL", "comment --comment x", "conntrack --ctstate NEW",
+        "iprange --src-range 10.0.0.1-10.0.0.9", "limit --limit 5/min", "mac --mac-source 00:11:22:33:44:55",
+        "mark --mark 1", "pkttype --pkt-type unicast", "recent --set", "state --state NEW",
+    ],
+)  # fmt: skip
+def test_the_protocol_that_the_path_decides_goes_beside_a_match_of_any_protocol(match: str) -> None:
+    rule = rule_of(f"-p tcp -m {match} -j ACCEPT")
+    assert names(without(rule.matches, rule.target, lambda each: each.is_protocol)) == [match.split()[0]]
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "ACCEPT", "DROP", "LOG", "NFLOG", "MARK --set-mark 1", "CONNMARK --save-mark", "REJECT",
+        "REJECT --reject-with icmp-host-prohibited",
+    ],
+)  # fmt: skip
+def test_the_protocol_that_the_path_decides_goes_where_the_target_needs_none(target: str) -> None:
+    rule = rule_of(f"-p tcp -j {target}")
+    assert not without(rule.matches, rule.target, lambda match: True)
+
+
 def test_only_matches_evaluated_as_the_trees_tests_are_left_out() -> None:
     rule = rule_of("-s 10.0.0.0/8 -p tcp -m multiport --dports 80 -m mark --mark 1 -j ACCEPT")
     assert names(tuple(forms().decidable(rule.matches))) == ["-s", "-p", "multiport"]
@@ -116,6 +141,39 @@ def test_leaves_do_not_test_what_their_path_decides(backend: str) -> None:
     assert len(leaves) >= 80
     bare = [rule for rule in leaves if names(rule.matches) == ["-p", "tcp"]]
     assert len(bare) >= 40  # half of the networks were taken by a test of their own
+
+
+@pytest.mark.parametrize("backend", ["legacy", "nft", "any"])
+def test_leaves_do_not_repeat_the_port_that_their_path_decides(backend: str) -> None:
+    """The marks keep the rules of a port apart; a tree cannot ask for them."""
+    lines = [
+        f"-A FORWARD -p tcp -m tcp --dport {64 * part}:{64 * part + 63} -m mark --mark {mark} -j {target}"
+        for part, mark in itertools.product(range(8), range(3))
+        for target in ("ACCEPT" if part % 2 else "DROP",)
+    ]
+    text = "\n".join(["*filter", ":FORWARD DROP [0:0]", *lines, "COMMIT", ""])
+    result = compile_text(text, Options(backend=backend, algorithm="bisect", leaf_size=4))
+    rules = [rule for chain in result.program.table("filter").chains for rule in chain.rules]
+    assert sum(names(rule.matches) == ["mark"] for rule in rules) >= len(lines) / 2
+
+
+def guards_on_a_path(program: Program, chain: str = "FORWARD") -> int:
+    """The most rules that only drop broken headers of tcp that one packet may meet."""
+    most = met = 0
+    for rule in program.table("filter")[chain].rules:
+        met += rule.target is None and names(rule.matches) == ["-p", "tcp", "multiport"]
+        most = max(most, met + (guards_on_a_path(program, rule.enters) if rule.enters else 0))
+    return most
+
+
+@pytest.mark.parametrize("backend", ["nft", "any"])
+def test_a_path_has_one_guard_of_a_protocol_in_front_of_its_tests_of_ports(backend: str) -> None:
+    lines = [
+        f"-A FORWARD -p tcp -m multiport --dports {2000 + at},{3000 + at} -j {('ACCEPT', 'DROP')[at % 2]}"
+        for at in range(40)
+    ]
+    text = "\n".join(["*filter", ":FORWARD ACCEPT [0:0]", *lines, "COMMIT", ""])
+    assert guards_on_a_path(compile_text(text, Options(backend=backend)).program) == 1
 
 
 def with_returns_that_are_limited(seed: int) -> str:

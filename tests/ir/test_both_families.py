@@ -151,6 +151,23 @@ def test_rules_that_differ(rule4: str, rule6: str) -> None:
     assert not is_equal(rule4, rule6)
 
 
+@pytest.mark.parametrize(
+    "type4, type6",
+    [
+        ("0/0", "129/0"), ("8/0", "128/0"), ("3/0", "1/0"), ("3/1", "1/3"), ("3/3", "1/4"), ("3/13", "1/1"),
+        ("3/4", "2/0"), ("11/0", "3/0"), ("11/1", "3/1"), ("12/0", "4/0"),
+    ],
+)  # fmt: skip
+def test_a_type_of_icmp_that_both_families_have(type4: str, type6: str) -> None:
+    rule4, rule6 = (
+        f"-p icmp -m icmp --icmp-type {type4} -j ACCEPT",
+        f"-p icmpv6 -m icmp6 --icmpv6-type {type6} -j ACCEPT",
+    )
+    assert is_equal(rule4, rule6)
+    assert not compared(input_rules(rule4), input_rules())
+    assert not compared(input_rules(), input_rules(rule6))
+
+
 def test_a_list_that_one_rule_set_alone_fills() -> None:
     """Half of a limit for SSH: the rule that counts is missing."""
     asking = "-m recent --name s --update --seconds 60 --hitcount 4 -j DROP"
@@ -355,6 +372,11 @@ def test_what_is_left_out_is_told() -> None:
         limited = input_rules(f"-m limit --limit 1/s -j {target}").replace("*filter", "*mangle")
         scope = hitables.check(hitables.read(limited, family=4), other, across_families=True).scope
         assert ("limits" in scope[-1]) is is_told
+    three = [LOCAL, *five[1:3]]  # and the Internet
+    (first, *_) = hitables.check(one, other, across_families=True, pairs=three).scope
+    assert f"no rule names, {LOCAL}, {five[1]}, {five[2]}; without" in first
+    empty = hitables.read(input_rules() + nat.replace("-A POSTROUTING -j MASQUERADE\n", ""), family=4)
+    assert "nat" not in " ".join(hitables.check(empty, other, across_families=True).scope)
     assert checked.scope == hitables.diff(one, other, across_families=True, pairs=[LOCAL]).scope
     assert not hitables.check(one, one).scope
 

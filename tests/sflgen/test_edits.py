@@ -167,6 +167,11 @@ def test_sync_finds_the_least_edits() -> None:
     )
 
 
+def test_sync_leaves_the_policy_of_a_chain_for_which_the_file_names_none() -> None:
+    old = hitables.read("*filter\n:INPUT DROP [0:0]\nCOMMIT\n")
+    assert sync(old, hitables.read("*filter\n:INPUT - [0:0]\nCOMMIT\n")) == []
+
+
 def test_sync_keeps_what_is_not_of_the_file() -> None:
     """The rules that enter chains of other programs, at their places, and tables that the file lacks."""
     own = [f"-A INPUT -s 10.0.0.{host} -j DROP" for host in range(1, 7)]
@@ -236,12 +241,29 @@ def test_a_rule_is_deleted_by_any_spelling_of_it(listed: str, deleted: str) -> N
         assert [edit.at for edit in read_commands(f"-D INPUT {other} -j DROP", program)] == [1]
 
 
+@pytest.mark.parametrize("matches_all", ["-s 0.0.0.0/0", "-d 0.0.0.0/0", "-i +", "-o +"])
+def test_an_option_that_any_packet_has_is_no_part_of_a_rule(matches_all: str) -> None:
+    rules = ("-p udp -j DROP", f"-p udp {matches_all} -j DROP")
+    for listed, deleted in (rules, rules[::-1]):
+        program = hitables.read(f"*filter\n-A FORWARD {listed}\nCOMMIT\n")
+        assert [edit.at for edit in read_commands(f"-D FORWARD {deleted}", program)] == [0]
+
+
+def test_a_list_of_addresses_deletes_a_rule_for_each() -> None:
+    rules = [f"-A INPUT -s 10.0.0.{host} -j DROP" for host in (1, 2, 3)]
+    program = hitables.read("\n".join(["*filter", *rules, "COMMIT", ""]))
+    edits = read_commands("-D INPUT -s 10.0.0.1,10.0.0.2 -j DROP", program)
+    left = hitables.write(apply(program, edits)).splitlines()
+    assert [line for line in left if line.startswith("-A")] == rules[2:]
+
+
 @pytest.mark.parametrize(
     ("command", "message"),
     [
         ("-D INPUT \u00b2", "belongs to no option"), ("-D INPUT \u0663", "belongs to no option"),
         (f"-D INPUT {'9' * 5000}", "position 9999999999 is out of range"), ("-D INPUT 0", "position 0 is out of"),
         ("ip6tables -D INPUT 1", "a command of ip6tables, but the rules are of IPv4"),
+        ("-D INPUT 3 -s 1.1.1.1 -j DROP", "-D takes a position or a rule, not both"),
     ],
 )  # fmt: skip
 def test_what_is_no_position_and_no_command_of_the_family_is_refused(command: str, message: str) -> None:

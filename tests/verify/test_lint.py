@@ -359,6 +359,11 @@ def test_a_rule_that_becomes_needless_by_a_removal_is_reported(seed: int) -> Non
     check_removable(small_program(random.Random(seed)))
 
 
+@pytest.mark.parametrize("seed", [31, 1264])
+def test_the_lines_with_which_a_rule_is_needless_are_named_in_full(seed: int) -> None:
+    check_removable(small_program(random.Random(seed)))
+
+
 REMEMBERS = Match("recent", ("--set",), Role.NAMED, "recent --set", writes=frozenset({Metadata.MARK}))
 
 

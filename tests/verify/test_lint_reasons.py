@@ -48,6 +48,15 @@ def test_the_rules_of_a_condition_that_splits_the_packets_cover_together(
     assert (NEVER, 8, (6, 7)) in summary(rules, chains=":both - [0:0]\n")
 
 
+def test_of_jumps_that_cover_each_alone_the_first_is_named() -> None:
+    rules = (
+        "-A OUTPUT -s 10.0.0.0/8 -j one\n-A OUTPUT -s 10.0.0.0/7 -j other\n-A OUTPUT -s 10.1.0.0/16 -j LOG\n"
+        "-A one -p tcp -j DROP\n-A one -j REJECT\n-A other -p tcp -j REJECT\n-A other -j DROP\n"
+    )
+    found = summary(rules, chains=":one - [0:0]\n:other - [0:0]\n")
+    assert [each for each in found if each[0] == NEVER] == [(NEVER, 9, (7,))]
+
+
 def test_a_rule_does_not_cover_with_a_chain_from_which_packets_come_back() -> None:
     rules = (
         "-A OUTPUT -s 10.128.0.0/9 -j ACCEPT\n-A OUTPUT -j some\n-A OUTPUT -s 10.0.0.0/8 -j REJECT\n"

@@ -1,0 +1,53 @@
+"""Lint notes what is no flaw: in the order of the lines, each once, and not beside a flaw of the same line."""
+
+from __future__ import annotations
+
+import pytest
+
+import hitables
+from hitables.verify.lint import NEVER, UNREACHED
+
+pytestmark = pytest.mark.engine
+
+HEAD = "*filter\n:INPUT DROP [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n"
+ASKS_AN_EMPTY_LIST = "-A INPUT -m recent --rcheck --name nobody -j ACCEPT\n"
+TRACKS = "-m conntrack --ctstate NEW -j {}\n"
+
+
+def test_rules_and_chains_that_are_kept_are_told_in_the_order_of_their_lines() -> None:
+    names = ("fifth", "fourth", "third", "second", "first")
+    declared = "".join(f":{name} - [0:0]\n" for name in names)
+    jumps = "".join(f"-A first -s 192.0.2.{at} -j {name}\n" for at, name in enumerate(names[:-1]))
+    filled = "".join(f"-A {name} -s 192.0.2.9 -j DROP\n" for name in names[:-1])
+    text = f"{HEAD}{declared}-A first {TRACKS.format('DROP')}{jumps}{filled}COMMIT\n"
+    assert [each.line for each in hitables.lint(text).kept] == [5, 6, 7, 8, 9]
+
+
+def test_a_chain_that_enters_another_is_listed_where_one_of_the_two_has_to_stay() -> None:
+    text = (
+        f"{HEAD}:callee - [0:0]\n:caller - [0:0]\n-A caller {TRACKS.format('callee')}"
+        f"-A callee {TRACKS.format('DROP')}COMMIT\n"
+    )
+    found = hitables.lint(text)
+    assert [(flaw.kind, flaw.chain) for flaw in found.flaws] == [(UNREACHED, "caller")]
+    assert [each.chain for each in found.kept] == ["callee"]
+
+
+def test_a_limit_of_a_rule_that_never_matches_is_not_noted() -> None:
+    accepts = "-A INPUT -s 11.0.0.0/8 {}-j ACCEPT\n"
+    text = f"{HEAD}{accepts.format('')}{accepts.format('-m limit ')}{accepts.format('')}COMMIT\n"
+    found = hitables.lint(text)
+    assert (NEVER, 6) in [(flaw.kind, flaw.line) for flaw in found.flaws]
+    assert not found.idle_limits
+
+
+def test_a_rule_that_matches_no_packet_is_noted_in_its_table_alone() -> None:
+    text = f"{HEAD}{ASKS_AN_EMPTY_LIST}COMMIT\n*mangle\n:INPUT ACCEPT [0:0]\nCOMMIT\n"
+    assert [(each.table, each.line) for each in hitables.lint(text).unmatched] == [("filter", 5)]
+
+
+def test_rules_that_match_no_packet_are_noted_in_the_order_of_their_lines() -> None:
+    alias = "-A INPUT -i eth0:{} -j ACCEPT\n"
+    text = f"{HEAD}{ASKS_AN_EMPTY_LIST}{alias.format(1)}{ASKS_AN_EMPTY_LIST}{alias.format(2)}COMMIT\n"
+    found = hitables.lint(text)
+    assert [each.line for each in found.unmatched] == [5, 6, 7, 8]
