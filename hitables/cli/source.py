@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import HitablesError
+from ..nouns import counted
 from .help import argument, command, option, section
 from .inputs import family_of
 from .options import backend_option, output_option, state_option
@@ -218,8 +219,9 @@ def _tell(known: Known) -> None:
             f"copy of it (table {each.table}, chain {each.chain})",
             err=True,
         )
-    if len(gone) > 5:
-        click.echo(f"hitables: … and {len(gone) - 5} more rules have no counter", err=True)
+    if left := len(gone[5:]):
+        verb = "has" if left == 1 else "have"
+        click.echo(f"hitables: … and {counted(left, 'more rule')} {verb} no counter", err=True)
 
 
 def _tell_notes(known: Known) -> None:
