@@ -80,6 +80,7 @@ def test_an_init_script_loads_the_rules_or_closes_the_host(
     assert not script.exists()
 
 
+@pytest.mark.either_backend
 def test_a_script_of_sysvinit_starts_before_the_network(backend: Backend, tmp_path: Path) -> None:
     confirmed(tmp_path, backend)
     with Namespace() as fresh:
@@ -90,6 +91,7 @@ def test_a_script_of_sysvinit_starts_before_the_network(backend: Backend, tmp_pa
         assert status == 1 and "Usage: " in said
 
 
+@pytest.mark.either_backend
 def test_a_file_that_has_the_name_of_the_init_script_is_not_removed(backend: Backend, tmp_path: Path) -> None:
     confirmed(tmp_path, backend)
     other = tmp_path / "hitables"

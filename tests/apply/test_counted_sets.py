@@ -64,6 +64,7 @@ def test_a_reader_in_the_file_of_the_other_family_does_so(firewall: Firewall) ->
     assert counted(firewall) == before
 
 
+@pytest.mark.either_backend
 def test_a_reader_that_comes_later_gives_the_next_apply_something_to_do(firewall: Firewall) -> None:
     create(firewall)
     load(firewall, FILE)
@@ -77,6 +78,7 @@ def test_a_reader_that_comes_later_gives_the_next_apply_something_to_do(firewall
     assert counted(firewall) == before
 
 
+@pytest.mark.either_backend
 def test_a_reader_that_the_file_replaces_is_none(firewall: Firewall) -> None:
     create(firewall)
     load(firewall, f"{HEADS}{READER}COMMIT\n")

@@ -111,6 +111,7 @@ add many it's comment "a\"
 """.lstrip()
 
 
+@pytest.mark.either_backend
 @pytest.mark.parametrize("way", ["guard", "rollback"])
 def test_sets_with_backslashes_and_quotes_in_names_and_comments_come_back(
     firewall: Firewall, way: str
@@ -131,6 +132,7 @@ def test_sets_with_backslashes_and_quotes_in_names_and_comments_come_back(
     assert all(line in sets for line in ODD.split("\n") if line.startswith("add "))
 
 
+@pytest.mark.either_backend
 def test_a_rule_names_a_set_with_a_quote_in_its_name(firewall: Firewall) -> None:
     for name in ("it's", 'say "x"', "a b", "not\nhere"):
         firewall.namespace.run(["ipset", "create", name, "hash:ip"])

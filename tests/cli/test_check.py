@@ -221,7 +221,7 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "oxidd", None)
     for name in [name for name in sys.modules if name.startswith("oxidd.")]:
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(HitablesError, match=r'oxidd: pip install oxidd'):
+    with pytest.raises(HitablesError, match=r"oxidd: pip install oxidd"):
         compare(A, A, "diagrams")
 
 

@@ -309,7 +309,7 @@ def test_one_spelling_with_two_meanings_is_not_decided() -> None:
 
 def test_the_error_for_the_missing_library_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "oxidd.bcdd", None)
-    with pytest.raises(HitablesError, match=r'pip install oxidd'):
+    with pytest.raises(HitablesError, match=r"pip install oxidd"):
         ask(program(), program())
 
 
