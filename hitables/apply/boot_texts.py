@@ -143,8 +143,8 @@ def _with_needed(loaded: Chains, source: Chains) -> Chains:
     Chains that those of other programs enter stay as they are while rules are applied, so no record has them.
     """
     every = {**source, **loaded}
-    needed = callees(every, list(loaded))
-    return {**loaded, **{name: chain for name, chain in every.items() if name in needed - loaded.keys()}}
+    needed = callees(every, list(loaded)) - loaded.keys()
+    return {**loaded, **{name: chain for name, chain in every.items() if name in needed}}
 
 
 def _with_policies(chains: Chains, loaded: Chains) -> Chains:
