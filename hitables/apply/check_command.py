@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 
-from ..errors import HitablesError
+from ..errors import FileError, HitablesError
 from ..interrupts import answered, deferred, in_thread
 from . import guard as guards
 from .confirm import undo
@@ -41,12 +41,12 @@ def decide_by_command(
         if waits and not why:
             try:
                 notes = check_held(again, number)
-            except NotHeld as error:
+                state = confirm_record(again, state, number)
+            except (NotHeld, FileError) as error:
                 why = f"it succeeded, but {error}"
         if waits and why:
             undo(again, state, f"the check failed: {why}")
         elif waits:
-            state = confirm_record(again, state, number)
             guards.stop_timer(number)
             again.log(f"{number}: confirmed by the check")
             for note in notes:

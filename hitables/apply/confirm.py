@@ -190,7 +190,10 @@ def confirm(
         if not waiting.until:
             raise HitablesError(f"rule set {waiting.number} was not loaded completely: hitables rollback")
         notes = [] if force else check_held(store, waiting.number)
-        state = confirm_record(store, state, waiting.number)
+        try:
+            state = confirm_record(store, state, waiting.number)
+        except FileError as error:
+            raise FileError(f"{error}; rule set {waiting.number} is not confirmed, and waits on") from None
         guards.stop_timer(waiting.number)
         store.log(f"{waiting.number}: confirmed" + (f" by {by}" if by else ""))
         for note in notes:
@@ -276,7 +279,7 @@ def _rolled_back(
             confirm_record(store, state, other or wanted)
         except FileError as error:  # the disk is full: what is recorded as loaded must be loaded
             bring_back(store, now, then, everything=wanted == current)
-            with contextlib.suppress(FileError):  # what the next boot loads, if that was written
+            with contextlib.suppress(FileError):  # if that was written
                 confirm_record(store, state, current)
             raise FileError(f"{error}; rule set {current} is loaded again") from None
         store.log(f"{wanted}: loaded again in place of {current}")
