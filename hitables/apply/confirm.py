@@ -28,6 +28,7 @@ from .in_force import InForce, TablePlace, confirm_record, in_force, own_places,
 from .kept_sets import create_missing
 from .kernel import Kernel
 from .load import RuleSetChange, Wanted, perform
+from .net_namespace import check_namespace
 from .others import emptied, of_kernel
 from .records import ROLLED_BACK, ApplyState, Copy, TakenBack, Waiting
 from .ssh_session import SshSession
@@ -132,10 +133,12 @@ def _has_ended(store: StateDirectory, number: int) -> bool:
 def undo(store: StateDirectory, state: ApplyState, why: str, by_guard: bool = False) -> list[str]:
     """Load what ran before the rule set that waits; notes for the user.
 
+    LiveError if that is in another network namespace.
     *by_guard*: the guard does it, so the user may not know of it yet.  The state records that.
     """
     waiting = state.waiting
     assert waiting is not None
+    check_namespace(waiting, "rollback")
     then, now = in_force(store, waiting.before), in_force(store, waiting.number)
     notes: list[str] = []
     if waiting.until:  # else the kernel has parts of either
@@ -189,6 +192,7 @@ def confirm(
             raise HitablesError(f"no rule set waits for its confirmation{ended}")
         if not waiting.until:
             raise HitablesError(f"rule set {waiting.number} was not loaded completely: hitables rollback")
+        check_namespace(waiting, "confirm")
         notes = [] if force else check_held(store, waiting.number)
         try:
             state = confirm_record(store, state, waiting.number)

@@ -33,6 +33,7 @@ from ..errors import LiveError, described
 from ..interrupts import deferred
 from ..ipc import close_all_but
 from .boot_clock import since_boot
+from .net_namespace import network_namespace
 from .open_files import raise_limit
 
 IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGPIPE,
@@ -278,10 +279,15 @@ def timer_command(folder: Path, number: int, guard: int, seconds: float) -> list
 
 
 def start_timer(folder: Path, number: int, guard: int, seconds: float) -> bool:
-    """Start the timer where systemd runs; whether it runs."""
-    if not SYSTEMD.is_dir() or shutil.which("systemd-run") is None:
+    """Start the timer where systemd runs, in this network namespace; whether it runs."""
+    if not SYSTEMD.is_dir() or not _is_of_systemd() or shutil.which("systemd-run") is None:
         return False
     return _quietly(timer_command(folder, number, guard, seconds))
+
+
+def _is_of_systemd() -> bool:
+    """Whether the network namespace is that of systemd, in which it would start the rollback."""
+    return network_namespace() == network_namespace("1")
 
 
 def stop_timer(number: int) -> None:

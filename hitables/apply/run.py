@@ -39,6 +39,7 @@ from .kernel import Kernel
 from .load import Performed, RuleSetChange, perform
 from .must_packets import check_must
 from .neighbours import flushers
+from .net_namespace import network_namespace
 from .open_files import refuse_few
 from .precautions import (
     check_leave,
@@ -374,7 +375,8 @@ class _Loading:
         keep(store, in_force(store, before).parts)
         state, record = recorder.add(state, what_will_run(ready), WAITING, before, ready[0].options)
         store.begin_waiting(record.number)
-        state = replace(state, waiting=Waiting(record.number, before, 0.0, boot_id()), taken_back=None)
+        waiting = Waiting(record.number, before, 0.0, boot_id(), namespace=network_namespace())
+        state = replace(state, waiting=waiting, taken_back=None)
         store.set_state(state)
         found = before if before > last else 0
         return cls(ready, report, recorder, record, running, running, state, found)

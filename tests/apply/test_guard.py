@@ -154,6 +154,7 @@ def applied(folder: str) -> Given:
         patch.setattr(guard, "start", start_with)
         patch.setattr(guard.Guard, "loaded", loaded_with)
         patch.setattr(guard, "SYSTEMD", Path("/"))
+        patch.setattr(guard, "_is_of_systemd", lambda: True)
         patch.setattr(guard, "shutil", SimpleNamespace(which=lambda name: name))
         patch.setattr(guard, "_quietly", lambda command: commands.append(list(command)) or True)
         request = ApplyRequest({Family.IPV4: ("new.rules", NEW)}, folder, Backend.NFT, confirm=600)
