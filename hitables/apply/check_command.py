@@ -47,7 +47,7 @@ def decide_by_command(
         if waits and why:
             undo(again, state, f"the check failed: {why}")
         elif waits:
-            guards.stop_timer(number)
+            guards.stop_timer(number, guard.pid)
             again.log(f"{number}: confirmed by the check")
             for note in notes:
                 again.log(f"{number}: {note}")

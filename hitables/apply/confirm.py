@@ -156,7 +156,7 @@ def undo(store: StateDirectory, state: ApplyState, why: str, by_guard: bool = Fa
     taken_back = TakenBack(waiting.number, boot_id(), since_boot()) if by_guard else None
     with contextlib.suppress(FileError):  # the mark is gone, and says the same
         store.set_state(replace(state, waiting=None, status=status, taken_back=taken_back))
-    guards.stop_timer(waiting.number)
+    guards.stop_timer(waiting.number, waiting.guard)
     store.log(f"{waiting.number}: taken back, because {why}; {waiting.before or 'nothing'} is loaded")
     for note in notes:
         store.log(f"{waiting.number}: {note}")
@@ -198,7 +198,7 @@ def confirm(
             state = confirm_record(store, state, waiting.number)
         except FileError as error:
             raise FileError(f"{error}; rule set {waiting.number} is not confirmed, and waits on") from None
-        guards.stop_timer(waiting.number)
+        guards.stop_timer(waiting.number, waiting.guard)
         store.log(f"{waiting.number}: confirmed" + (f" by {by}" if by else ""))
         for note in notes:
             store.log(f"{waiting.number}: {note}")

@@ -269,10 +269,10 @@ def wait_for_end(pid: int) -> None:
 def timer_command(folder: Path, number: int, guard: int, seconds: float) -> list[str]:
     """The command that makes systemd roll back record *number* if it still waits after *seconds*.
 
-    *guard*: its guard, as another state directory may have a record of this number.
+    *guard*: its guard, as another state directory may have a record of this number that waits, too.
     """
     return [
-        *("systemd-run", "--quiet", f"--on-active={seconds + LATE:g}s", f"--unit={_unit(number)}"),
+        *("systemd-run", "--quiet", f"--on-active={seconds + LATE:g}s", f"--unit={_unit(number, guard)}"),
         *(sys.executable, "-m", "hitables", "rollback", "--guarded-by", str(guard)),
         *("--state", str(folder.resolve())),
     ]
@@ -290,14 +290,14 @@ def _is_of_systemd() -> bool:
     return network_namespace() == network_namespace("1")
 
 
-def stop_timer(number: int) -> None:
-    """Stop the timer of systemd that watches over record *number*, if there is systemd."""
+def stop_timer(number: int, guard: int) -> None:
+    """Stop the timer of systemd that watches over record *number* of *guard*, if there is systemd."""
     if SYSTEMD.is_dir() and shutil.which("systemctl") is not None:
-        _quietly(["systemctl", "stop", f"{_unit(number)}.timer"])
+        _quietly(["systemctl", "stop", f"{_unit(number, guard)}.timer"])
 
 
-def _unit(number: int) -> str:
-    return f"hitables-rollback-{number}"
+def _unit(number: int, guard: int) -> str:
+    return f"hitables-rollback-{number}-{guard}"
 
 
 def _quietly(command: Sequence[str]) -> bool:

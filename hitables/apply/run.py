@@ -497,7 +497,7 @@ def _confirm_now(store: StateDirectory, state: ApplyState, guard: guards.Guard) 
     number = state.waiting.number
     state = confirm_record(store, state, number)
     guard.loaded(0)
-    guards.stop_timer(number)
+    guards.stop_timer(number, guard.pid)
     store.log(f"{number}: confirmed")
     store.forget_old(state)
     return ApplyResult.CONFIRMED

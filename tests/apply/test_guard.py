@@ -132,6 +132,7 @@ class Given:
     ended: list[list[str]]
     confirms: bool
     waits: bool
+    guard: int
 
 
 def applied(folder: str) -> Given:
@@ -168,9 +169,10 @@ def applied(folder: str) -> Given:
             listener.accept()[0],
         ):
             confirms = duty.confirm()
-        waits = StateDirectory(Path(folder), -1).state().waiting is not None
+        waiting = StateDirectory(Path(folder), -1).state().waiting
         roll_back(folder)
-    return Given(seconds, begun, commands[len(begun) :], confirms, waits)
+    process = waiting.guard if waiting is not None else 0
+    return Given(seconds, begun, commands[len(begun) :], confirms, waiting is not None, process)
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +195,11 @@ def test_the_guard_is_told_the_time_that_the_user_has_named(given: Given) -> Non
 
 @pytest.mark.needs_kernel
 def test_systemd_has_a_timer_as_long_as_rules_wait(given: Given) -> None:
-    """It is later than the guard, also if loading the rules takes a while."""
+    """It is later than the guard, also if loading the rules takes a while.
+
+    Rules of another state directory that wait with the same number have a timer, too.
+    """
     (begun,) = given.begun
-    assert begun[:4] == ["systemd-run", "--quiet", "--on-active=665s", "--unit=hitables-rollback-2"]
-    assert ["systemctl", "stop", "hitables-rollback-2.timer"] in given.ended
+    unit = f"hitables-rollback-2-{given.guard}"
+    assert begun[:4] == ["systemd-run", "--quiet", "--on-active=665s", f"--unit={unit}"]
+    assert ["systemctl", "stop", f"{unit}.timer"] in given.ended
