@@ -72,16 +72,18 @@ class Guard:
     pid: int
     connection: socket.socket
 
-    def loaded(self, seconds: float) -> None:
-        """The rules are loaded: the guard waits *seconds* for the confirmation.
+    def loaded(self, seconds: float) -> bool:
+        """The rules are loaded: the guard waits *seconds* for the confirmation; whether it has answered.
 
-        It has taken its first look at the connections when this returns.
+        Then it has taken its first look at the connections.
         """
         self.connection.settimeout(_PATIENCE)
+        answer = b""
         with contextlib.suppress(OSError):
             self.connection.sendall(f"{seconds!r}\n".encode())
-            self.connection.recv(1)
+            answer = self.connection.recv(1)
         self.connection.close()
+        return bool(answer)
 
     def abandon(self) -> None:
         """The loading has failed: the guard rolls back now.  After `loaded` this changes nothing."""

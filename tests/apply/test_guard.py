@@ -146,9 +146,9 @@ def applied(folder: str) -> Given:
         duties.append(duty)
         return start(duty)
 
-    def loaded_with(self: guard.Guard, given: float) -> None:
+    def loaded_with(self: guard.Guard, given: float) -> bool:
         seconds.append(given)
-        loaded(self, given)
+        return loaded(self, given)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SSH_CONNECTION", "127.0.0.1 40000 127.0.0.1 2222")
