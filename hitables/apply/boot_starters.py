@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import ClassVar
 
 from ..errors import HitablesError
-from ..files import trouble, write_text
+from ..files import read_text, trouble, write_text
 from ..ir.fields import Family
 from ..ir.packet import Backend
 from ..kernel.namespace import run
-from .boot_command import start_command, tool_of
+from .boot_command import script_word, start_command, tool_of
 from .boot_script import SshAccess, search_path
 from .guard import SYSTEMD
 
@@ -183,6 +183,14 @@ class Starter(ABC):
     def is_there(self) -> bool:
         return self.path.is_file()
 
+    def calls(self, folder: Path) -> bool:
+        """Whether the file, which is there, starts the script of the state directory *folder*."""
+        return self._quoted(script_word(folder)) in read_text(str(self.path))
+
+    def _quoted(self, command: str) -> str:
+        """A part of a shell command as the file has it."""
+        return command
+
     def remove(self) -> None:
         """Remove the file."""
         try:
@@ -200,9 +208,11 @@ class SystemdUnit(Starter):
     mode: ClassVar = 0o644
 
     def text(self, folder: Path, backends: Mapping[Family, Backend], access: SshAccess) -> str:
-        command = start_command(folder, backends, access)
-        quoted = command.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
-        return _UNIT.format(command=f'"{quoted}"')
+        command = self._quoted(start_command(folder, backends, access))
+        return _UNIT.format(command=f'"{command}"')
+
+    def _quoted(self, command: str) -> str:
+        return command.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
 
     def enable(self) -> None:
         if self.folder == UNIT_FOLDER:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..errors import HitablesError, LiveError
+from ..files import is_there
 from ..ir.fields import Family
 from ..ir.packet import Backend
 from ..kernel.namespace import run
@@ -110,19 +111,32 @@ def _check_name(folder: Path) -> None:
         )
 
 
-def remove(state_folder: str, starters: Sequence[Starter]) -> list[Path]:
+def remove(
+    state_folder: str, starters: Sequence[Starter], tell: Callable[[str], None] = lambda message: None
+) -> list[Path]:
     """Remove what `persist` has written, but for confirmed.rules; the files of *starters* that are gone.
 
-    The script goes last: a boot closes the host if it is called and missing.
+    The script goes last: a boot closes the host if it is called and missing.  If the whole state directory is
+    missing, so that each boot closes the host, the files that name it are removed.
     """
+    folder = Path(state_folder).resolve()
+    found = [starter for starter in starters if starter.is_there()]
+    orphans = [] if is_there(folder) else [starter for starter in found if starter.calls(folder)]
+    if orphans:
+        tell(f"{folder}: there is no such state directory, so only what starts its script was removed")
+        return _removed(orphans)
     with StateDirectory.open(state_folder) as store:
-        found = [starter for starter in starters if starter.is_there()]
-        for starter in found:
-            starter.disable()
-            starter.remove()
+        removed = _removed(found)
         forget_boot(store.folder)
         store.log("boots load nothing from here any more")
-        return [starter.path for starter in found]
+        return removed
+
+
+def _removed(starters: Sequence[Starter]) -> list[Path]:
+    for starter in starters:
+        starter.disable()
+        starter.remove()
+    return [starter.path for starter in starters]
 
 
 def ssh_ports() -> tuple[int, ...]:
