@@ -73,8 +73,7 @@ def persist(request: PersistRequest, tell: Callable[[str], None]) -> Persisted:
     files are written all the same, as a boot that ends with closed rules is better than an open host.
     """
     folder = Path(request.folder).resolve()
-    if isinstance(request.starter, SystemdUnit):
-        _check_name(folder)
+    _check_name(folder)
     with StateDirectory.open(str(folder)) as store:
         state = store.state()
         if not state.confirmed:
@@ -103,11 +102,11 @@ def persist(request: PersistRequest, tell: Callable[[str], None]) -> Persisted:
 
 
 def _check_name(folder: Path) -> None:
-    """HitablesError if no unit can name *folder*: a line ends at a line break, whatever is quoted."""
+    """HitablesError if a line of a unit, or a comment of a script, would end in the middle of *folder*."""
     if set("\r\n") & set(str(folder)):
         raise HitablesError(
-            f"state directory {str(folder)!r}: there is a line break in its path, which no unit of systemd "
-            "can have; nothing is written: rename it (mv), then hitables persist with its new path"
+            f"state directory {str(folder)!r}: there is a line break in its path, which the files of a boot "
+            "cannot have; nothing is written: rename it (mv), then hitables persist with its new path"
         )
 
 

@@ -14,7 +14,7 @@ from support.disk_order import recorded
 from hitables.apply import boot_files
 from hitables.apply.boot_files import BootSettings, boot_notes, keep_for_boot, set_settings
 from hitables.apply.boot_script import SshAccess, checksum
-from hitables.apply.boot_starters import InitScript, SystemdUnit
+from hitables.apply.boot_starters import InitScript, NetfilterPlugin, Starter, SystemdUnit
 from hitables.apply.boot_texts import BootRules, boot_rules
 from hitables.apply.counts import keyed, of_source
 from hitables.apply.persist import PersistRequest, persist, remove, rules_of, ssh_ports
@@ -134,9 +134,12 @@ def test_nothing_but_the_text_is_written_before_persist(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["boot.json", "confirmed.rules"]
 
 
+@pytest.mark.parametrize("starter", [SystemdUnit, InitScript, NetfilterPlugin])
 @pytest.mark.parametrize("name", ["a\nb", "a\rb"])
-def test_a_state_directory_with_a_line_break_in_its_path_is_refused(tmp_path: Path, name: str) -> None:
-    """A unit of systemd would be cut off there."""
+def test_a_state_directory_with_a_line_break_in_its_path_is_refused(
+    tmp_path: Path, name: str, starter: type[Starter]
+) -> None:
+    """A unit of systemd would be cut off there, and a comment of the script of the boot would end there."""
     folder = tmp_path / name
     folder.mkdir()
     keep(folder, 1)
@@ -144,8 +147,8 @@ def test_a_state_directory_with_a_line_break_in_its_path_is_refused(tmp_path: Pa
     link = tmp_path / "link"
     link.symlink_to(folder)
     with pytest.raises(HitablesError, match=r"a\\[nr]b': there is a line break .* rename it"):
-        persist(PersistRequest(str(link), starter=SystemdUnit(tmp_path)), lambda message: None)
-    assert sorted(folder.iterdir()) == before and not (tmp_path / "hitables.service").exists()
+        persist(PersistRequest(str(link), starter=starter(tmp_path)), lambda message: None)
+    assert sorted(folder.iterdir()) == before and sorted(tmp_path.iterdir()) == sorted([folder, link])
 
 
 def test_a_family_keeps_the_backend_that_it_was_confirmed_with(tmp_path: Path) -> None:
