@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.disk_order import recorded
 
-from hitables.apply import boot_files
+from hitables.apply import boot_files, boot_starters
 from hitables.apply.boot_files import BootSettings, boot_notes, keep_for_boot, set_settings
 from hitables.apply.boot_script import SshAccess, checksum
 from hitables.apply.boot_starters import InitScript, NetfilterPlugin, Starter, SystemdUnit
@@ -149,6 +150,37 @@ def test_a_state_directory_with_a_line_break_in_its_path_is_refused(
     with pytest.raises(HitablesError, match=r"a\\[nr]b': there is a line break .* rename it"):
         persist(PersistRequest(str(link), starter=starter(tmp_path)), lambda message: None)
     assert sorted(folder.iterdir()) == before and sorted(tmp_path.iterdir()) == sorted([folder, link])
+
+
+@pytest.mark.parametrize(
+    ("starter", "advice"),
+    [
+        (
+            SystemdUnit,
+            "systemctl: no such command; hitables persist --init-script is for OpenRC and sysvinit",
+        ),
+        (InitScript, "rc-update, update-rc.d: no such command, so this host has neither"),
+    ],
+)
+def test_a_host_without_the_tool_that_enables_a_starter_gets_advice_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starter: type[Starter], advice: str
+) -> None:
+    """Nothing is confirmed here, so that no file of this host would be written without the check either."""
+    monkeypatch.setattr(shutil, "which", lambda name, path=None: None)
+    with pytest.raises(HitablesError, match=advice):
+        persist(PersistRequest(str(tmp_path), starter=starter()), lambda message: None)
+    assert list(tmp_path.iterdir()) == []
+    starter(tmp_path).check()  # another folder than that of the host, where nothing is enabled
+
+
+def test_a_starter_can_be_removed_without_the_tool_that_would_disable_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As the unit that an earlier version wrote where there was no systemctl."""
+    monkeypatch.setattr(shutil, "which", lambda name, path=None: None)
+    monkeypatch.setattr(boot_starters, "run", lambda command: pytest.fail(str(command)))
+    SystemdUnit().disable()
+    InitScript().disable()
 
 
 def test_a_family_keeps_the_backend_that_it_was_confirmed_with(tmp_path: Path) -> None:
