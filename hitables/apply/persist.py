@@ -16,6 +16,7 @@ from ..ir.fields import Family
 from ..ir.packet import Backend
 from ..kernel.namespace import run
 from ..nouns import counted
+from ..rule_lines import lines_of
 from .boot_files import BootGeneration, forget_boot, keep_for_boot, set_settings, settings_of
 from .boot_script import SshAccess
 from .boot_starters import NetfilterPlugin, Starter, SystemdUnit
@@ -147,6 +148,7 @@ def ssh_ports() -> tuple[int, ...]:
             ["sshd", "-T"],
             capture_output=True,
             text=True,
+            errors="replace",
             check=False,
             env={**os.environ, "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"},
         )
@@ -185,7 +187,7 @@ def _tried(folder: Path, tell: Callable[[str], None]) -> tuple[LadderStep, ...]:
     except LiveError as error:
         tell(f"warning: the steps cannot be tried: {error}")
         return ()
-    lines = [line.split(" ", 2) for line in printed.splitlines()]
+    lines = [line.split(" ", 2) for line in lines_of(printed)]
     return tuple(LadderStep(Family(int(family)), name, answer) for family, name, answer in lines)
 
 

@@ -146,9 +146,10 @@ def _check_no_guard() -> None:
         guards.wait_for_end(guard)  # it may have nothing to do any more
         guard = guards.running()
     if guard is not None:
+        which = f"process {guard}" if guard else "a process of another container"
         raise HitablesError(
             "rules of another state directory, or of one that was removed, wait for their confirmation "
-            f"(guard: process {guard}): confirm them there, or try again when they are taken back"
+            f"(guard: {which}): confirm them there, or try again when they are taken back"
         )
 
 

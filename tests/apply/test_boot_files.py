@@ -6,7 +6,9 @@ import errno
 import json
 import os
 import shutil
+import subprocess
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,7 @@ from hitables.apply.boot_script import SshAccess, checksum
 from hitables.apply.boot_starters import InitScript, NetfilterPlugin, Starter, SystemdUnit
 from hitables.apply.boot_texts import BootRules, boot_rules
 from hitables.apply.counts import keyed, of_source
-from hitables.apply.persist import PersistRequest, persist, remove, rules_of, ssh_ports
+from hitables.apply.persist import PersistRequest, _tried, persist, remove, rules_of, ssh_ports
 from hitables.apply.store import StateDirectory
 from hitables.apply.texts import parse, write
 from hitables.errors import HitablesError
@@ -295,6 +297,36 @@ def test_the_boot_lets_in_ssh_at_the_ports_of_all_addresses(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("SSH_CONNECTION", raising=False)
     assert ssh_ports()[:3] == (22, 2222, 2223)
+
+
+def test_a_byte_that_is_no_text_in_the_settings_of_ssh_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sshd = tmp_path / "sshd"
+    sshd.write_text("#!/bin/sh\nprintf 'banner /etc/\\377\\nport 2222\\n'\n")
+    sshd.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert 2222 in ssh_ports()
+
+
+def test_the_lines_of_a_trial_end_at_line_breaks_alone(tmp_path: Path) -> None:
+    """A message of a tool may have any other character."""
+    script = tmp_path / "boot" / "load"
+    script.parent.mkdir()
+    script.write_text("printf '4 compiled refused a\\f1\\302\\205\\0342\\342\\200\\2503\\n4 bare ok\\n'\n")
+    told: list[str] = []
+    steps = _tried(tmp_path, told.append)
+    assert [step.answer for step in steps] == ["refused a\f1\x85\x1c2\u20283", "ok"] and not told
+
+
+def test_the_script_of_the_boot_shows_a_message_as_it_is() -> None:
+    r"""The echo of dash would make a line break of \n, and end at \c."""
+    text = (files("hitables.apply") / "boot.sh").read_text()
+    short = text[text.index("short() {") : text.index("# Whether a file is there")]
+    command = ["/bin/sh", "-c", f'{short}short "$1"', "sh", "a\\nb\\cd\nnext"]
+    assert (
+        subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == r"a\nb\cd next"
+    )
 
 
 def test_the_boot_lets_in_ssh_at_the_port_of_this_session(

@@ -21,9 +21,9 @@ from hitables.apply import guard
 from hitables.apply.boot_clock import since_boot
 from hitables.apply.confirm import roll_back
 from hitables.apply.request import ApplyRequest, Reporter
-from hitables.apply.run import apply
+from hitables.apply.run import _check_no_guard, apply
 from hitables.apply.store import StateDirectory
-from hitables.errors import FileError
+from hitables.errors import FileError, HitablesError
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 
@@ -116,6 +116,16 @@ def test_a_guard_that_has_ended_is_not_alive_although_its_parent_has_not_noticed
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
     assert not guard.is_alive(child)
     os.waitpid(child, 0)
+
+
+@pytest.mark.parametrize(("process", "name"), [(77, "process 77"), (0, "a process of another container")])
+def test_a_guard_whose_process_is_not_known_is_named_without_a_number(
+    process: int, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "running", lambda: process)
+    monkeypatch.setattr(guard, "wait_for_end", lambda pid: None)
+    with pytest.raises(HitablesError, match=rf"wait for their confirmation \(guard: {name}\)"):
+        _check_no_guard()
 
 
 def test_the_time_that_is_left_goes_on_while_the_machine_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
