@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -130,25 +130,31 @@ def _as_before_on_error(folder: Path) -> Iterator[None]:
         for path in paths:
             if path.exists():
                 kept[path] = _with_second_name(path)
+        try:
+            yield
+        except BaseException:
+            with suppress(OSError):
+                _put_back(folder, paths, kept, generation)
+            raise
     except OSError as error:
         raise trouble(error.filename or str(folder), error) from None
-    try:
-        yield
-    except BaseException:
-        with suppress(OSError):
-            for path in paths:
-                if path in kept:
-                    os.replace(kept[path], path)
-                else:
-                    path.unlink(missing_ok=True)
-            if _present(folder) != generation:
-                _link(folder, generation)
-                _remove_generations(folder, but=generation)
-            flush_folder(folder)
-        raise
     finally:
         for second in kept.values():
-            second.unlink(missing_ok=True)
+            with suppress(OSError):
+                second.unlink(missing_ok=True)
+
+
+def _put_back(folder: Path, paths: Iterable[Path], kept: Mapping[Path, Path], generation: str) -> None:
+    """Let *paths* be the files *kept*, where there are such, and *generation* the present one."""
+    for path in paths:
+        if path in kept:
+            os.replace(kept[path], path)
+        else:
+            path.unlink(missing_ok=True)
+    if _present(folder) != generation:
+        _link(folder, generation)
+        _remove_generations(folder, but=generation)
+    flush_folder(folder)
 
 
 def _with_second_name(path: Path) -> Path:
