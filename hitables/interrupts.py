@@ -176,7 +176,8 @@ def deferred() -> Iterator[Callable[[], None]]:
 
     try:
         for number in (signal.SIGINT, signal.SIGTERM):
-            if signal.getsignal(number) is not None:  # a handler that is not Python's cannot be restored
+            # A handler that is not Python's cannot be restored; what is ignored needs none.
+            if signal.getsignal(number) not in (None, signal.SIG_IGN):
                 before[number] = signal.signal(number, lambda number, frame: arrived.append(number))
         yield hear
     finally:

@@ -2,15 +2,15 @@
 
 # Say something to the journal, and to the log of the state directory.
 say() {
-    echo "hitables: $*" >&2
+    printf 'hitables: %s\n' "$*" >&2
     if [ "$MODE" = boot ]; then
-        echo "$(date '+%Y-%m-%d %H:%M:%S') boot: $*" >>"$FOLDER/log"
+        printf '%s boot: %s\n' "$(date '+%Y-%m-%d %H:%M:%S')" "$*" >>"$FOLDER/log"
     fi 2>/dev/null
 }
 
 # The first lines of a message of a tool, in one line.
 short() {
-    echo "$*" | head -n 3 | tr '\n' ' ' | cut -c 1-300
+    printf '%s\n' "$*" | head -n 3 | tr '\n' ' ' | cut -c 1-300
 }
 
 # Whether a file is there and as it was written.
@@ -219,7 +219,7 @@ try_all() {
             if message=$(try "$family" "$step" 2>&1); then
                 echo "$family $step ok"
             else
-                echo "$family $step refused $(short "$message")"
+                printf '%s\n' "$family $step refused $(short "$message")"
             fi
         done
     done

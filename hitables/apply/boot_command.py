@@ -15,6 +15,11 @@ from ..ir.packet import Backend
 from .boot_script import LOADED, OPEN_ENOUGH, SshAccess, closed_rules, search_path
 
 
+def script_word(folder: Path) -> str:
+    """The script in the state directory *folder*, as a word of the shell."""
+    return shlex.quote(str(folder / "boot" / "load"))
+
+
 def start_command(
     folder: Path, backends: Mapping[Family, Backend], access: SshAccess, *, words: str = ""
 ) -> str:
@@ -22,12 +27,11 @@ def start_command(
 
     Exit status 0: rules of the user are loaded; 1: the host is closed but for ssh.
     """
-    load = shlex.quote(str(folder / "boot" / "load"))
     good = "|".join(map(str, OPEN_ENOUGH))
     closed = "|".join(str(each) for each in LOADED if each not in OPEN_ENOUGH)
     return (
         f"export PATH={shlex.quote(search_path(backends.values()))}; "
-        f"/bin/sh {load}{words}; case $? in {good}) exit 0;; {closed}) exit 1;; esac; "
+        f"/bin/sh {script_word(folder)}{words}; case $? in {good}) exit 0;; {closed}) exit 1;; esac; "
         f'echo "hitables: the script of the boot has failed; the host is closed but for ssh" >&2; '
         f"{'; '.join(_closing_commands(backends, access))}; exit 1"
     )

@@ -19,13 +19,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Collection, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..errors import FileError
 from ..files import flush_folder, parse_json, read_text, trouble, write_text
+from ..interrupts import deferred
 from ..ir.fields import Family
 from ..ir.packet import Backend
 from . import texts
@@ -98,13 +99,82 @@ def keep_for_boot(
     rules: Mapping[Family, BootRules],
     earlier: Mapping[Family, Tables] | None = None,
     given_up: Collection[tuple[Family, str]] = (),
+    record: Callable[[], None] = lambda: None,
 ) -> BootGeneration | None:
     """Write what the next boot loads: *rules*, which were confirmed, and the older tables beside them.
+
+    *record*, the last step, writes down that they are confirmed.  If anything fails, the next boot loads what
+    it would have loaded before.
 
     None if `hitables persist` was not called; then only confirmed.rules and confirmed6.rules are written.
     *earlier*: rules that were confirmed before, for the first generation.  *given_up*: tables that stay in no
     file.
     """
+    with deferred(), _as_before_on_error(folder):
+        written = _write(folder, backend, rules, earlier or {}, given_up)
+        record()
+    _remove_generations(folder, but=_present(folder))
+    return written
+
+
+@contextmanager
+def _as_before_on_error(folder: Path) -> Iterator[None]:
+    """If the block fails, a boot finds the same files as before it.
+
+    The disk may be full then, so these stay on it meanwhile, under second names.
+    """
+    paths = [*(confirmed_file(folder, family) for family in Family), folder / "boot.json"]
+    generation = _present(folder)
+    kept: dict[Path, Path] = {}
+    try:
+        for path in paths:
+            if path.exists():
+                kept[path] = _with_second_name(path)
+        try:
+            yield
+        except BaseException:
+            with suppress(OSError):
+                _put_back(folder, paths, kept, generation)
+            raise
+    except OSError as error:
+        raise trouble(error.filename or str(folder), error) from None
+    finally:
+        for second in kept.values():
+            with suppress(OSError):
+                second.unlink(missing_ok=True)
+
+
+def _put_back(folder: Path, paths: Iterable[Path], kept: Mapping[Path, Path], generation: str) -> None:
+    """Let *paths* be the files *kept*, where there are such, and *generation* the present one."""
+    for path in paths:
+        if path in kept:
+            os.replace(kept[path], path)
+        else:
+            path.unlink(missing_ok=True)
+    if _present(folder) != generation:
+        _link(folder, generation)
+        _remove_generations(folder, but=generation)
+    flush_folder(folder)
+
+
+def _with_second_name(path: Path) -> Path:
+    second = path.with_name(f"{path.name}.before")
+    second.unlink(missing_ok=True)
+    try:
+        os.link(path, second)
+    except OSError:  # not every file system has links
+        shutil.copyfile(path, second)
+        shutil.copymode(path, second)
+    return second
+
+
+def _write(
+    folder: Path,
+    backend: Backend,
+    rules: Mapping[Family, BootRules],
+    earlier: Mapping[Family, Tables],
+    given_up: Collection[tuple[Family, str]],
+) -> BootGeneration | None:
     settings = settings_of(folder)
     every: dict[Family, BootRules] = {}
     backends = {family: backend for family in Family if confirmed_file(folder, family).exists()}
@@ -127,7 +197,7 @@ def keep_for_boot(
     set_settings(folder, settings)
     if settings.access is None:
         return None
-    return _write_generation(folder, settings, every, earlier or {})
+    return _write_generation(folder, settings, every, earlier)
 
 
 def _write_generation(
@@ -192,9 +262,8 @@ def _whole(folder: Path, name: str) -> str:
 
 
 def _put(folder: Path, contents: Mapping[str, str]) -> Path:
-    """Write a generation, make it the present one, and remove the older ones."""
-    link = folder / "boot"
-    numbers = [int(name[5:]) for name in _names(folder) if name.startswith("boot-") and name[5:].isdecimal()]
+    """Write a generation, and make it the present one."""
+    numbers = [int(name[5:]) for name in _generations(folder) if name[5:].isdecimal()]
     generation = folder / f"boot-{max(numbers, default=0) + 1}"
     try:
         generation.mkdir(mode=0o700)
@@ -204,17 +273,39 @@ def _put(folder: Path, contents: Mapping[str, str]) -> Path:
                 file.flush()
                 os.fsync(file.fileno())
         flush_folder(generation)
-        fresh = folder / "boot.new"
-        fresh.unlink(missing_ok=True)
-        fresh.symlink_to(generation.name)
-        os.replace(fresh, link)
+        _link(folder, generation.name)
     except OSError as error:
         shutil.rmtree(generation, ignore_errors=True)
         raise trouble(error.filename or str(generation), error) from None
     _flush(folder)  # until then the disk may have the old link, so the old generation is still there
-    for number in numbers:
-        shutil.rmtree(folder / f"boot-{number}", ignore_errors=True)
     return generation
+
+
+def _link(folder: Path, generation: str) -> None:
+    """Make *generation* the present one; "": none is."""
+    link, fresh = folder / "boot", folder / "boot.new"
+    if generation:
+        fresh.unlink(missing_ok=True)
+        fresh.symlink_to(generation)
+        os.replace(fresh, link)
+    else:
+        link.unlink(missing_ok=True)
+
+
+def _present(folder: Path) -> str:
+    """The name of the present generation; "" if there is none."""
+    link = folder / "boot"
+    return os.readlink(link) if link.is_symlink() else ""
+
+
+def _generations(folder: Path) -> list[str]:
+    return [name for name in _names(folder) if name.startswith("boot-")]
+
+
+def _remove_generations(folder: Path, but: str = "") -> None:
+    for name in _generations(folder):
+        if name != but:
+            shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def boot_notes(folder: Path, boot_id: str) -> list[str]:
@@ -236,9 +327,7 @@ def forget_boot(folder: Path) -> None:
     """Remove the script and its files; what was confirmed stays."""
     settings = settings_of(folder)
     (folder / "boot").unlink(missing_ok=True)
-    for name in _names(folder):
-        if name.startswith("boot-"):
-            shutil.rmtree(folder / name, ignore_errors=True)
+    _remove_generations(folder)
     set_settings(folder, replace(settings, access=None))
 
 

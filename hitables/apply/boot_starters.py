@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import ClassVar
 
 from ..errors import HitablesError
-from ..files import trouble, write_text
+from ..files import read_text, trouble, write_text
 from ..ir.fields import Family
 from ..ir.packet import Backend
 from ..kernel.namespace import run
-from .boot_command import start_command, tool_of
+from .boot_command import script_word, start_command, tool_of
 from .boot_script import SshAccess, search_path
 from .guard import SYSTEMD
 
@@ -160,14 +160,20 @@ class Starter(ABC):
     def text(self, folder: Path, backends: Mapping[Family, Backend], access: SshAccess) -> str:
         """The file, for the state directory *folder*."""
 
+    def check(self) -> None:  # noqa: B027
+        """HitablesError if this host has not what `write` needs."""
+
     def enable(self) -> None:  # noqa: B027  # most init systems look into their folder
         """Have each boot start it."""
 
     def disable(self) -> None:  # noqa: B027
-        """Have no boot start it any more; its file is still there."""
+        """Have no boot start it any more; its file is still there.
+
+        Without the tool for that, no boot does.
+        """
 
     def write(self, folder: Path, backends: Mapping[Family, Backend], access: SshAccess) -> None:
-        """Write the file, which root runs, and enable it.
+        """Write the file, which root runs, and enable it.  `check` has found nothing missing.
 
         Whatever the umask, all users may read the file, and only root may write it.
         """
@@ -182,6 +188,14 @@ class Starter(ABC):
 
     def is_there(self) -> bool:
         return self.path.is_file()
+
+    def calls(self, folder: Path) -> bool:
+        """Whether the file, which is there, starts the script of the state directory *folder*."""
+        return self._quoted(script_word(folder)) in read_text(str(self.path))
+
+    def _quoted(self, command: str) -> str:
+        """A part of a shell command as the file has it."""
+        return command
 
     def remove(self) -> None:
         """Remove the file."""
@@ -200,26 +214,30 @@ class SystemdUnit(Starter):
     mode: ClassVar = 0o644
 
     def text(self, folder: Path, backends: Mapping[Family, Backend], access: SshAccess) -> str:
-        command = start_command(folder, backends, access)
-        quoted = command.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
-        return _UNIT.format(command=f'"{quoted}"')
+        command = self._quoted(start_command(folder, backends, access))
+        return _UNIT.format(command=f'"{command}"')
+
+    def _quoted(self, command: str) -> str:
+        return command.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+
+    def check(self) -> None:
+        if self.folder == UNIT_FOLDER and shutil.which("systemctl") is None:
+            raise HitablesError(
+                "systemctl: no such command; hitables persist --init-script is for OpenRC and sysvinit, and "
+                "hitables persist --netfilter-persistent needs neither"
+            )
 
     def enable(self) -> None:
         if self.folder == UNIT_FOLDER:
             _systemctl("enable")
 
     def disable(self) -> None:
-        if self.folder == UNIT_FOLDER:
+        if self.folder == UNIT_FOLDER and shutil.which("systemctl") is not None:
             _systemctl("disable")
 
 
 def _systemctl(verb: str) -> None:
     """Enable or disable the unit, also in an image whose systemd does not run."""
-    if shutil.which("systemctl") is None:
-        raise HitablesError(
-            "systemctl: no such command; hitables persist --init-script is for OpenRC and sysvinit, and "
-            "hitables persist --netfilter-persistent needs neither"
-        )
     if SYSTEMD.is_dir():
         run(["systemctl", "daemon-reload"])
     run(["systemctl", verb, SystemdUnit.name])
@@ -254,10 +272,9 @@ class NetfilterPlugin(Starter):
             tools=" ".join(tool_of(family, backend) for family, backend in backends.items()),
         )
 
-    def write(self, folder: Path, backends: Mapping[Family, Backend], access: SshAccess) -> None:
+    def check(self) -> None:
         if not self.folder.is_dir():
             raise HitablesError(f"{self.folder}: no such folder; install netfilter-persistent")
-        super(NetfilterPlugin, self).write(folder, backends, access)
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +295,13 @@ class InitScript(Starter):
         """Any file may have this name, so its text decides."""
         return super(InitScript, self).is_there() and _WRITER in self.path.read_bytes()
 
+    def check(self) -> None:
+        if self.folder == INIT_FOLDER and _program("rc-update") is None and _program("update-rc.d") is None:
+            raise HitablesError(
+                "rc-update, update-rc.d: no such command, so this host has neither OpenRC nor sysvinit; "
+                "hitables persist without --init-script is for systemd"
+            )
+
     def enable(self) -> None:
         if self.folder == INIT_FOLDER:
             _tell_init(["rc-update", "add", self.name, "boot"], ["update-rc.d", self.name, "defaults"])
@@ -293,10 +317,6 @@ def _tell_init(openrc: Sequence[str], sysvinit: Sequence[str]) -> None:
         if (program := _program(name)) is not None:
             run([program, *words])
             return
-    raise HitablesError(
-        "rc-update, update-rc.d: no such command, so this host has neither OpenRC nor sysvinit; hitables "
-        "persist without --init-script is for systemd"
-    )
 
 
 def _program(name: str) -> str | None:

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 
-from ..errors import HitablesError
+from ..errors import FileError, HitablesError, LiveError
 from ..interrupts import answered, deferred, in_thread
 from . import guard as guards
 from .confirm import undo
@@ -41,13 +41,13 @@ def decide_by_command(
         if waits and not why:
             try:
                 notes = check_held(again, number)
-            except NotHeld as error:
+                state = confirm_record(again, state, number)
+            except (NotHeld, FileError) as error:
                 why = f"it succeeded, but {error}"
         if waits and why:
             undo(again, state, f"the check failed: {why}")
         elif waits:
-            state = confirm_record(again, state, number)
-            guards.stop_timer(number)
+            guards.stop_timer(number, guard.pid)
             again.log(f"{number}: confirmed by the check")
             for note in notes:
                 again.log(f"{number}: {note}")
@@ -68,18 +68,39 @@ def decide_by_command(
 
 def take_back(
     request: ApplyRequest, store: StateDirectory, number: int, guard: guards.Guard, why: str
-) -> None:
-    """Load the old rules, if record *number* still waits, whether or not *store* still has its lock."""
+) -> bool:
+    """Load the old rules, if record *number* still waits, whether or not *store* still has its lock.
+
+    Whether it has waited.
+    """
     with deferred():
         answered()  # else the files of the state would not be written
         store.close()
         try:
             with StateDirectory.open(request.folder, wait=60.0) as again:
                 state = again.state()
-                if state.waiting is not None and state.waiting.number == number:
+                waits = state.waiting is not None and state.waiting.number == number
+                if waits:
                     undo(again, state, why)
         finally:
             guard.abandon()
+    return waits
+
+
+def taken_back_after(
+    error: HitablesError, request: ApplyRequest, store: StateDirectory, number: int, guard: guards.Guard
+) -> HitablesError:
+    """Take record *number* back because of *error*; what to raise: *error* with what became of the rules."""
+    try:
+        waited = take_back(request, store, number, guard, str(error))
+    except HitablesError as second:
+        return not_taken_back(error, second)
+    return LiveError(f"{error}\nthe old rules are loaded again") if waited else error
+
+
+def not_taken_back(error: HitablesError, second: HitablesError) -> LiveError:
+    """What to raise if rules failed with *error*, and could not be taken back at once because of *second*."""
+    return LiveError(f"{error}\n{second}\nhitables status says what becomes of the rules")
 
 
 def why_failed(check: str, seconds: float) -> str:

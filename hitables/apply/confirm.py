@@ -28,6 +28,7 @@ from .in_force import InForce, TablePlace, confirm_record, in_force, own_places,
 from .kept_sets import create_missing
 from .kernel import Kernel
 from .load import RuleSetChange, Wanted, perform
+from .net_namespace import check_namespace
 from .others import emptied, of_kernel
 from .records import ROLLED_BACK, ApplyState, Copy, TakenBack, Waiting
 from .ssh_session import SshSession
@@ -132,10 +133,12 @@ def _has_ended(store: StateDirectory, number: int) -> bool:
 def undo(store: StateDirectory, state: ApplyState, why: str, by_guard: bool = False) -> list[str]:
     """Load what ran before the rule set that waits; notes for the user.
 
+    LiveError if that is in another network namespace.
     *by_guard*: the guard does it, so the user may not know of it yet.  The state records that.
     """
     waiting = state.waiting
     assert waiting is not None
+    check_namespace(waiting, "rollback")
     then, now = in_force(store, waiting.before), in_force(store, waiting.number)
     notes: list[str] = []
     if waiting.until:  # else the kernel has parts of either
@@ -153,7 +156,7 @@ def undo(store: StateDirectory, state: ApplyState, why: str, by_guard: bool = Fa
     taken_back = TakenBack(waiting.number, boot_id(), since_boot()) if by_guard else None
     with contextlib.suppress(FileError):  # the mark is gone, and says the same
         store.set_state(replace(state, waiting=None, status=status, taken_back=taken_back))
-    guards.stop_timer(waiting.number)
+    guards.stop_timer(waiting.number, waiting.guard)
     store.log(f"{waiting.number}: taken back, because {why}; {waiting.before or 'nothing'} is loaded")
     for note in notes:
         store.log(f"{waiting.number}: {note}")
@@ -189,9 +192,13 @@ def confirm(
             raise HitablesError(f"no rule set waits for its confirmation{ended}")
         if not waiting.until:
             raise HitablesError(f"rule set {waiting.number} was not loaded completely: hitables rollback")
+        check_namespace(waiting, "confirm")
         notes = [] if force else check_held(store, waiting.number)
-        state = confirm_record(store, state, waiting.number)
-        guards.stop_timer(waiting.number)
+        try:
+            state = confirm_record(store, state, waiting.number)
+        except FileError as error:
+            raise FileError(f"{error}; rule set {waiting.number} is not confirmed, and waits on") from None
+        guards.stop_timer(waiting.number, waiting.guard)
         store.log(f"{waiting.number}: confirmed" + (f" by {by}" if by else ""))
         for note in notes:
             store.log(f"{waiting.number}: {note}")
@@ -276,7 +283,7 @@ def _rolled_back(
             confirm_record(store, state, other or wanted)
         except FileError as error:  # the disk is full: what is recorded as loaded must be loaded
             bring_back(store, now, then, everything=wanted == current)
-            with contextlib.suppress(FileError):  # what the next boot loads, if that was written
+            with contextlib.suppress(FileError):  # if that was written
                 confirm_record(store, state, current)
             raise FileError(f"{error}; rule set {current} is loaded again") from None
         store.log(f"{wanted}: loaded again in place of {current}")

@@ -33,6 +33,7 @@ from ..errors import LiveError, described
 from ..interrupts import deferred
 from ..ipc import close_all_but
 from .boot_clock import since_boot
+from .net_namespace import network_namespace
 from .open_files import raise_limit
 
 IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGPIPE,
@@ -71,16 +72,18 @@ class Guard:
     pid: int
     connection: socket.socket
 
-    def loaded(self, seconds: float) -> None:
-        """The rules are loaded: the guard waits *seconds* for the confirmation.
+    def loaded(self, seconds: float) -> bool:
+        """The rules are loaded: the guard waits *seconds* for the confirmation; whether it has answered.
 
-        It has taken its first look at the connections when this returns.
+        Then it has taken its first look at the connections.
         """
         self.connection.settimeout(_PATIENCE)
+        answer = b""
         with contextlib.suppress(OSError):
             self.connection.sendall(f"{seconds!r}\n".encode())
-            self.connection.recv(1)
+            answer = self.connection.recv(1)
         self.connection.close()
+        return bool(answer)
 
     def abandon(self) -> None:
         """The loading has failed: the guard rolls back now.  After `loaded` this changes nothing."""
@@ -268,30 +271,35 @@ def wait_for_end(pid: int) -> None:
 def timer_command(folder: Path, number: int, guard: int, seconds: float) -> list[str]:
     """The command that makes systemd roll back record *number* if it still waits after *seconds*.
 
-    *guard*: its guard, as another state directory may have a record of this number.
+    *guard*: its guard, as another state directory may have a record of this number that waits, too.
     """
     return [
-        *("systemd-run", "--quiet", f"--on-active={seconds + LATE:g}s", f"--unit={_unit(number)}"),
+        *("systemd-run", "--quiet", f"--on-active={seconds + LATE:g}s", f"--unit={_unit(number, guard)}"),
         *(sys.executable, "-m", "hitables", "rollback", "--guarded-by", str(guard)),
         *("--state", str(folder.resolve())),
     ]
 
 
 def start_timer(folder: Path, number: int, guard: int, seconds: float) -> bool:
-    """Start the timer where systemd runs; whether it runs."""
-    if not SYSTEMD.is_dir() or shutil.which("systemd-run") is None:
+    """Start the timer where systemd runs, in this network namespace; whether it runs."""
+    if not SYSTEMD.is_dir() or not _is_of_systemd() or shutil.which("systemd-run") is None:
         return False
     return _quietly(timer_command(folder, number, guard, seconds))
 
 
-def stop_timer(number: int) -> None:
-    """Stop the timer of systemd that watches over record *number*, if there is systemd."""
+def _is_of_systemd() -> bool:
+    """Whether the network namespace is that of systemd, in which it would start the rollback."""
+    return network_namespace() == network_namespace("1")
+
+
+def stop_timer(number: int, guard: int) -> None:
+    """Stop the timer of systemd that watches over record *number* of *guard*, if there is systemd."""
     if SYSTEMD.is_dir() and shutil.which("systemctl") is not None:
-        _quietly(["systemctl", "stop", f"{_unit(number)}.timer"])
+        _quietly(["systemctl", "stop", f"{_unit(number, guard)}.timer"])
 
 
-def _unit(number: int) -> str:
-    return f"hitables-rollback-{number}"
+def _unit(number: int, guard: int) -> str:
+    return f"hitables-rollback-{number}-{guard}"
 
 
 def _quietly(command: Sequence[str]) -> bool:

@@ -150,16 +150,20 @@ def confirm_record(
 ) -> ApplyState:
     """The state in which record *number* is confirmed; the next boot loads what is in force with it.
 
-    *given_up*: tables that no boot loads any more.
+    If that cannot be written down, the next boot loads what it would have loaded before.  *given_up*: tables
+    that no boot loads any more.
     """
     force = in_force(store, number)
     keep(store, force.parts)
     with_source = settings_of(store.folder).access is not None
-    keep_for_boot(
-        store.folder, Backend(force.record.backend), for_boot(force, with_source), given_up=given_up
-    )
     status = {**state.status, number: CONFIRMED}
     state = replace(state, confirmed=number, waiting=None, status=status, taken_back=None)
-    store.set_state(state)
+    keep_for_boot(
+        store.folder,
+        Backend(force.record.backend),
+        for_boot(force, with_source),
+        given_up=given_up,
+        record=lambda: store.set_state(state),
+    )
     store.end_waiting(number)
     return state

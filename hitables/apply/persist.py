@@ -11,10 +11,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..errors import HitablesError, LiveError
+from ..files import is_there
 from ..ir.fields import Family
 from ..ir.packet import Backend
 from ..kernel.namespace import run
 from ..nouns import counted
+from ..rule_lines import lines_of
 from .boot_files import BootGeneration, forget_boot, keep_for_boot, set_settings, settings_of
 from .boot_script import SshAccess
 from .boot_starters import NetfilterPlugin, Starter, SystemdUnit
@@ -72,8 +74,8 @@ def persist(request: PersistRequest, tell: Callable[[str], None]) -> Persisted:
     files are written all the same, as a boot that ends with closed rules is better than an open host.
     """
     folder = Path(request.folder).resolve()
-    if isinstance(request.starter, SystemdUnit):
-        _check_name(folder)
+    _check_name(folder)
+    request.starter.check()
     with StateDirectory.open(str(folder)) as store:
         state = store.state()
         if not state.confirmed:
@@ -102,27 +104,40 @@ def persist(request: PersistRequest, tell: Callable[[str], None]) -> Persisted:
 
 
 def _check_name(folder: Path) -> None:
-    """HitablesError if no unit can name *folder*: a line ends at a line break, whatever is quoted."""
+    """HitablesError if a line of a unit, or a comment of a script, would end in the middle of *folder*."""
     if set("\r\n") & set(str(folder)):
         raise HitablesError(
-            f"state directory {str(folder)!r}: there is a line break in its path, which no unit of systemd "
-            "can have; nothing is written: rename it (mv), then hitables persist with its new path"
+            f"state directory {str(folder)!r}: there is a line break in its path, which the files of a boot "
+            "cannot have; nothing is written: rename it (mv), then hitables persist with its new path"
         )
 
 
-def remove(state_folder: str, starters: Sequence[Starter]) -> list[Path]:
+def remove(
+    state_folder: str, starters: Sequence[Starter], tell: Callable[[str], None] = lambda message: None
+) -> list[Path]:
     """Remove what `persist` has written, but for confirmed.rules; the files of *starters* that are gone.
 
-    The script goes last: a boot closes the host if it is called and missing.
+    The script goes last: a boot closes the host if it is called and missing.  If the whole state directory is
+    missing, so that each boot closes the host, the files that name it are removed.
     """
+    folder = Path(state_folder).resolve()
+    found = [starter for starter in starters if starter.is_there()]
+    orphans = [] if is_there(folder) else [starter for starter in found if starter.calls(folder)]
+    if orphans:
+        tell(f"{folder}: there is no such state directory, so only what starts its script was removed")
+        return _removed(orphans)
     with StateDirectory.open(state_folder) as store:
-        found = [starter for starter in starters if starter.is_there()]
-        for starter in found:
-            starter.disable()
-            starter.remove()
+        removed = _removed(found)
         forget_boot(store.folder)
         store.log("boots load nothing from here any more")
-        return [starter.path for starter in found]
+        return removed
+
+
+def _removed(starters: Sequence[Starter]) -> list[Path]:
+    for starter in starters:
+        starter.disable()
+        starter.remove()
+    return [starter.path for starter in starters]
 
 
 def ssh_ports() -> tuple[int, ...]:
@@ -133,6 +148,7 @@ def ssh_ports() -> tuple[int, ...]:
             ["sshd", "-T"],
             capture_output=True,
             text=True,
+            errors="replace",
             check=False,
             env={**os.environ, "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"},
         )
@@ -171,7 +187,7 @@ def _tried(folder: Path, tell: Callable[[str], None]) -> tuple[LadderStep, ...]:
     except LiveError as error:
         tell(f"warning: the steps cannot be tried: {error}")
         return ()
-    lines = [line.split(" ", 2) for line in printed.splitlines()]
+    lines = [line.split(" ", 2) for line in lines_of(printed)]
     return tuple(LadderStep(Family(int(family)), name, answer) for family, name, answer in lines)
 
 

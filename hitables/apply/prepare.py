@@ -23,7 +23,7 @@ from ..ir.program import Program
 from ..ir.set_counters import counting
 from ..kernel.checked_save import KernelReader
 from ..kernel.load_save import ip_sets_named
-from ..kernel.namespace import Namespace
+from ..kernel.namespace import CommandFailed, Namespace
 from ..kernel.prerequisites import accounts, accounts_named, furnish, set_index
 from ..kernel.refused_rule import is_commit, line_named, refused_at
 from ..parse.guess_family import stating_family
@@ -207,7 +207,7 @@ def _stored(kernel: Kernel, tables: Tables, merged: Merged, file: str) -> Tables
         furnish(namespace, text)
         try:
             namespace.run((f"{kernel.tool}-restore",), text)
-        except LiveError as error:
+        except CommandFailed as error:
             at = _refused_rule(_refused_line(str(error), text, kernel, namespace), loadable, tables, file)
             raise LiveError(f"{file}: the kernel refuses its rules; nothing is loaded\n{error}{at}") from None
         printed = texts.parse(namespace.run((f"{kernel.tool}-save",)))

@@ -67,6 +67,7 @@ class Waiting:
     boot            the boot of the machine in which it was loaded
     guard           the process that rolls it back
     deadline        when it is rolled back, in seconds since that boot; 0: an earlier version wrote the state
+    namespace       the network namespace of its rules (net_namespace.py); "": it is not known
     """
 
     number: int
@@ -75,6 +76,7 @@ class Waiting:
     boot: str
     guard: int = 0
     deadline: float = 0.0
+    namespace: str = ""
 
     @property
     def seconds_left(self) -> float:

@@ -28,7 +28,7 @@ from . import guard as guards
 from . import texts
 from .boot_clock import boot_id, since_boot
 from .both_backends import default_backend, what_is_left
-from .check_command import decide_by_command, take_back
+from .check_command import decide_by_command, not_taken_back, take_back, taken_back_after
 from .confirm import duty, undo
 from .counted_sets import CountedSets
 from .counts import keyed, of_source, recognised
@@ -39,6 +39,7 @@ from .kernel import Kernel
 from .load import Performed, RuleSetChange, perform
 from .must_packets import check_must
 from .neighbours import flushers
+from .net_namespace import network_namespace
 from .open_files import refuse_few
 from .precautions import (
     check_leave,
@@ -145,9 +146,10 @@ def _check_no_guard() -> None:
         guards.wait_for_end(guard)  # it may have nothing to do any more
         guard = guards.running()
     if guard is not None:
+        which = f"process {guard}" if guard else "a process of another container"
         raise HitablesError(
             "rules of another state directory, or of one that was removed, wait for their confirmation "
-            f"(guard: process {guard}): confirm them there, or try again when they are taken back"
+            f"(guard: {which}): confirm them there, or try again when they are taken back"
         )
 
 
@@ -374,7 +376,8 @@ class _Loading:
         keep(store, in_force(store, before).parts)
         state, record = recorder.add(state, what_will_run(ready), WAITING, before, ready[0].options)
         store.begin_waiting(record.number)
-        state = replace(state, waiting=Waiting(record.number, before, 0.0, boot_id()), taken_back=None)
+        waiting = Waiting(record.number, before, 0.0, boot_id(), namespace=network_namespace())
+        state = replace(state, waiting=waiting, taken_back=None)
         store.set_state(state)
         found = before if before > last else 0
         return cls(ready, report, recorder, record, running, running, state, found)
@@ -441,10 +444,10 @@ def _load(
     how = f"within {performed.seconds * 1000:.1f} ms" if performed.seconds else "in one commit"
     store.log(f"{number}: loaded; all tables changed {how}")
     try:
-        if request.confirm or request.check:
-            loading.set_waiting(until=time.time() + request.confirm, deadline=since_boot() + request.confirm)
-        if request.confirm:  # else it waits until this process ends
-            guard.loaded(request.confirm)
+        try:
+            _begin_wait(request, loading, guard)
+        except HitablesError as error:
+            raise taken_back_after(error, request, store, number, guard) from None
         report.tell(f"loaded as rule set {number}; all tables changed {how}")
         _tell_of_others_rules(performed, report)
         if request.check:
@@ -452,7 +455,20 @@ def _load(
     except KeyboardInterrupt:
         take_back(request, store, number, guard, "the command was interrupted")
         raise
-    return ApplyResult.WAITING if request.confirm else _confirm_now(store, loading.state, guard)
+    if request.confirm:
+        return ApplyResult.WAITING
+    try:
+        return _confirm_now(store, loading.state, guard)
+    except HitablesError as error:
+        raise taken_back_after(error, request, store, number, guard) from None
+
+
+def _begin_wait(request: ApplyRequest, loading: _Loading, guard: guards.Guard) -> None:
+    """The rules are loaded, and wait from now on; LiveError if no guard watches over them."""
+    if request.confirm or request.check:
+        loading.set_waiting(until=time.time() + request.confirm, deadline=since_boot() + request.confirm)
+    if request.confirm and not guard.loaded(request.confirm):  # without a time they wait for this process
+        raise LiveError("the process that would roll back has ended, or does not answer")
 
 
 def _perform_guarded(request: ApplyRequest, loading: _Loading, guard: guards.Guard) -> Performed:
@@ -465,8 +481,12 @@ def _perform_guarded(request: ApplyRequest, loading: _Loading, guard: guards.Gua
         performed = perform([each.change for each in loading.ready], loading.add_what_came_since)
     except HitablesError as error:
         with deferred():
-            undo(loading.recorder.store, loading.state, str(error))
-            guard.abandon()
+            try:
+                undo(loading.recorder.store, loading.state, str(error))
+            except HitablesError as second:
+                raise not_taken_back(error, second) from None
+            finally:
+                guard.abandon()
             loading.remove_replaced()
         raise LiveError(f"{error}\nthe old rules are loaded again") from None
     except BaseException:
@@ -495,7 +515,7 @@ def _confirm_now(store: StateDirectory, state: ApplyState, guard: guards.Guard) 
     number = state.waiting.number
     state = confirm_record(store, state, number)
     guard.loaded(0)
-    guards.stop_timer(number)
+    guards.stop_timer(number, guard.pid)
     store.log(f"{number}: confirmed")
     store.forget_old(state)
     return ApplyResult.CONFIRMED

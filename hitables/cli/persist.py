@@ -94,7 +94,8 @@ def persist(
     given = [Path(each) for each in (unit_folder,) if each is not None]
     if remove:
         # systemctl looks at scripts of /etc/init.d that have the name of a unit, so the unit goes last.
-        gone = boot.remove(folder, (InitScript(*given), netfilter, SystemdUnit(*given)))
+        starters = InitScript(*given), netfilter, SystemdUnit(*given)
+        gone = boot.remove(folder, starters, lambda message: click.echo(message, err=True))
         click.echo("".join(f"removed {path}\n" for path in gone) + "boots load nothing from here any more")
         return
     starter: Starter = netfilter if plugin else InitScript(*given) if init_script else SystemdUnit(*given)

@@ -30,6 +30,10 @@ T = TypeVar("T")
 LAST = 5  # lines of a tool's output in an error message
 
 
+class CommandFailed(LiveError):
+    """A command that has run, and whose exit status is not 0."""
+
+
 class Namespace:
     """A new network namespace, for the duration of a `with` block.
 
@@ -102,7 +106,7 @@ class Namespace:
     def run(self, command: Sequence[str], text: str = "", env: Mapping[str, str] | None = None) -> str:
         """Run *command* inside with *text* as its input; its output.
 
-        An exit status other than 0 raises LiveError with the command's message.
+        An exit status other than 0 raises CommandFailed with the command's message.
         """
         return self.call(run, tuple(command), text, dict(env or {}))
 
@@ -138,7 +142,7 @@ def run(command: Sequence[str], text: str = "", env: Mapping[str, str] | None = 
         complaint = process.stderr.decode("utf-8", "replace").strip()
         if not complaint:  # some tools print errors to standard output, after other output
             complaint = "\n".join(process.stdout.decode("utf-8", "replace").strip().splitlines()[-LAST:])
-        raise LiveError(
+        raise CommandFailed(
             f"{shlex.join(command)}: exit status {process.returncode}: {complaint or 'no message'}"
         )
     return process.stdout.decode("utf-8", "surrogateescape")

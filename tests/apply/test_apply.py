@@ -16,8 +16,12 @@ from support.rule_texts import make_text
 from support.small_namespace import Namespace
 
 import hitables
+from hitables.apply.request import ApplyRequest, Reporter
+from hitables.apply.run import apply
+from hitables.errors import LiveError
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
+from hitables.kernel import namespace as namespaces
 from hitables.kernel.prerequisites import furnish
 from hitables.verify.question import Equal
 
@@ -292,6 +296,26 @@ def test_a_rule_that_the_kernel_refuses_at_the_commit_is_named_with_its_line(fir
     error = firewall.apply(path, status=2).stderr
     assert "the kernel refuses its rules; nothing is loaded" in error
     assert error.endswith(f"\n  {path}:6: -A OUTPUT -m cgroup --path /nosuch -j DROP\n")
+    assert plain(firewall.save()) == ""
+
+
+def error_without_a_helper(path: str, folder: str, backend: Backend) -> str:
+    """The error of an apply whose scratch namespace ends before the rules are tried in it."""
+
+    def ended(self: namespaces.Namespace, *arguments: object) -> str:
+        raise LiveError("the helper in the scratch namespace has died")
+
+    request = ApplyRequest({Family.IPV4: (path, Path(path).read_text())}, folder, backend, confirm=600)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(LiveError) as raised:
+        patch.setattr(namespaces.Namespace, "run", ended)
+        apply(request, Reporter())
+    return str(raised.value)
+
+
+def test_a_trial_that_cannot_be_made_is_no_refusal_of_the_rules(firewall: Firewall) -> None:
+    path, state = str(firewall.file(office())), str(firewall.state)
+    error = firewall.namespace.call(error_without_a_helper, path, state, firewall.backend)
+    assert error == "the helper in the scratch namespace has died"
     assert plain(firewall.save()) == ""
 
 

@@ -5,19 +5,22 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
+import subprocess
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
 from support.disk_order import recorded
 
-from hitables.apply import boot_files
+from hitables.apply import boot_files, boot_starters
 from hitables.apply.boot_files import BootSettings, boot_notes, keep_for_boot, set_settings
 from hitables.apply.boot_script import SshAccess, checksum
-from hitables.apply.boot_starters import InitScript, SystemdUnit
+from hitables.apply.boot_starters import InitScript, NetfilterPlugin, Starter, SystemdUnit
 from hitables.apply.boot_texts import BootRules, boot_rules
 from hitables.apply.counts import keyed, of_source
-from hitables.apply.persist import PersistRequest, persist, remove, rules_of, ssh_ports
+from hitables.apply.persist import PersistRequest, _tried, persist, remove, rules_of, ssh_ports
 from hitables.apply.store import StateDirectory
 from hitables.apply.texts import parse, write
 from hitables.errors import HitablesError
@@ -134,9 +137,12 @@ def test_nothing_but_the_text_is_written_before_persist(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["boot.json", "confirmed.rules"]
 
 
+@pytest.mark.parametrize("starter", [SystemdUnit, InitScript, NetfilterPlugin])
 @pytest.mark.parametrize("name", ["a\nb", "a\rb"])
-def test_a_state_directory_with_a_line_break_in_its_path_is_refused(tmp_path: Path, name: str) -> None:
-    """A unit of systemd would be cut off there."""
+def test_a_state_directory_with_a_line_break_in_its_path_is_refused(
+    tmp_path: Path, name: str, starter: type[Starter]
+) -> None:
+    """A unit of systemd would be cut off there, and a comment of the script of the boot would end there."""
     folder = tmp_path / name
     folder.mkdir()
     keep(folder, 1)
@@ -144,8 +150,39 @@ def test_a_state_directory_with_a_line_break_in_its_path_is_refused(tmp_path: Pa
     link = tmp_path / "link"
     link.symlink_to(folder)
     with pytest.raises(HitablesError, match=r"a\\[nr]b': there is a line break .* rename it"):
-        persist(PersistRequest(str(link), starter=SystemdUnit(tmp_path)), lambda message: None)
-    assert sorted(folder.iterdir()) == before and not (tmp_path / "hitables.service").exists()
+        persist(PersistRequest(str(link), starter=starter(tmp_path)), lambda message: None)
+    assert sorted(folder.iterdir()) == before and sorted(tmp_path.iterdir()) == sorted([folder, link])
+
+
+@pytest.mark.parametrize(
+    ("starter", "advice"),
+    [
+        (
+            SystemdUnit,
+            "systemctl: no such command; hitables persist --init-script is for OpenRC and sysvinit",
+        ),
+        (InitScript, "rc-update, update-rc.d: no such command, so this host has neither"),
+    ],
+)
+def test_a_host_without_the_tool_that_enables_a_starter_gets_advice_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starter: type[Starter], advice: str
+) -> None:
+    """Nothing is confirmed here, so that no file of this host would be written without the check either."""
+    monkeypatch.setattr(shutil, "which", lambda name, path=None: None)
+    with pytest.raises(HitablesError, match=advice):
+        persist(PersistRequest(str(tmp_path), starter=starter()), lambda message: None)
+    assert list(tmp_path.iterdir()) == []
+    starter(tmp_path).check()  # another folder than that of the host, where nothing is enabled
+
+
+def test_a_starter_can_be_removed_without_the_tool_that_would_disable_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As the unit that an earlier version wrote where there was no systemctl."""
+    monkeypatch.setattr(shutil, "which", lambda name, path=None: None)
+    monkeypatch.setattr(boot_starters, "run", lambda command: pytest.fail(str(command)))
+    SystemdUnit().disable()
+    InitScript().disable()
 
 
 def test_a_family_keeps_the_backend_that_it_was_confirmed_with(tmp_path: Path) -> None:
@@ -260,6 +297,36 @@ def test_the_boot_lets_in_ssh_at_the_ports_of_all_addresses(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("SSH_CONNECTION", raising=False)
     assert ssh_ports()[:3] == (22, 2222, 2223)
+
+
+def test_a_byte_that_is_no_text_in_the_settings_of_ssh_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sshd = tmp_path / "sshd"
+    sshd.write_text("#!/bin/sh\nprintf 'banner /etc/\\377\\nport 2222\\n'\n")
+    sshd.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert 2222 in ssh_ports()
+
+
+def test_the_lines_of_a_trial_end_at_line_breaks_alone(tmp_path: Path) -> None:
+    """A message of a tool may have any other character."""
+    script = tmp_path / "boot" / "load"
+    script.parent.mkdir()
+    script.write_text("printf '4 compiled refused a\\f1\\302\\205\\0342\\342\\200\\2503\\n4 bare ok\\n'\n")
+    told: list[str] = []
+    steps = _tried(tmp_path, told.append)
+    assert [step.answer for step in steps] == ["refused a\f1\x85\x1c2\u20283", "ok"] and not told
+
+
+def test_the_script_of_the_boot_shows_a_message_as_it_is() -> None:
+    r"""The echo of dash would make a line break of \n, and end at \c."""
+    text = (files("hitables.apply") / "boot.sh").read_text()
+    short = text[text.index("short() {") : text.index("# Whether a file is there")]
+    command = ["/bin/sh", "-c", f'{short}short "$1"', "sh", "a\\nb\\cd\nnext"]
+    assert (
+        subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == r"a\nb\cd next"
+    )
 
 
 def test_the_boot_lets_in_ssh_at_the_port_of_this_session(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import sys
 from pathlib import Path
 
@@ -173,3 +174,33 @@ def test_one_starter_is_asked_for(backend: Backend, tmp_path: Path) -> None:
             "persist", "--init-script", "--netfilter-persistent", status=2
         )
     assert "give one of --netfilter-persistent and --init-script" in said.stderr
+
+
+@pytest.mark.either_backend
+@pytest.mark.parametrize("words", ["", "--init-script"])
+def test_what_starts_the_script_can_be_removed_when_the_state_directory_is_gone(
+    words: str, backend: Backend, tmp_path: Path
+) -> None:
+    """Else each boot closes the host.  What starts the script of another directory stays."""
+    folder = tmp_path / 'a "state" of $100%'
+    folder.mkdir()
+    confirmed(folder, backend)
+    with Namespace() as fresh:
+        firewall = Firewall(fresh, folder, backend)
+        firewall.hitables("persist", *words.split(), "--unit-folder", tmp_path)
+        (path,) = tmp_path.glob("hitables*")
+        remove = ["persist", "--remove", "--unit-folder", tmp_path]
+        state, firewall.state = firewall.state, folder / "mistyped"
+        assert (
+            "there is no such state directory; hitables apply" in firewall.hitables(*remove, status=2).stderr
+        )
+        assert path.exists()
+        firewall.state = state
+        shutil.rmtree(state)
+        done = firewall.hitables(*remove)
+        assert f"removed {path}\nboots load nothing from here any more" in done.stdout and not path.exists()
+        told = done.stderr.replace("\n", " ")
+        assert "there is no such state directory, so only what starts its script was removed" in told
+        assert (
+            "there is no such state directory; hitables apply" in firewall.hitables(*remove, status=2).stderr
+        )

@@ -153,6 +153,71 @@ def test_rules_whose_confirmation_cannot_be_written_go_on_waiting(
     assert store.state().waiting is not None
 
 
+def files_of_the_boot(folder: Path) -> dict[str, str]:
+    """By name, the texts of all that a boot reads in a state directory."""
+    files = [
+        *folder.glob("confirmed*"),
+        folder / "boot.json",
+        *folder.glob("boot/*"),
+        *folder.glob("boot-*/*"),
+    ]
+    return {str(file.relative_to(folder)): file.read_text() for file in files}
+
+
+def confirm_on_a_full_disk(folder: str) -> str:
+    """The error of a confirmation when state.json cannot be written."""
+
+    def refuse(self: StateDirectory, state: ApplyState) -> None:
+        raise FileError("state.json: No space left on device")
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(FileError) as raised:
+        patch.setattr(StateDirectory, "set_state", refuse)
+        confirming.confirm(folder)
+    return str(raised.value)
+
+
+def test_no_boot_loads_rules_whose_confirmation_cannot_be_written(firewall: Firewall) -> None:
+    """Nor a table or a family that only they have."""
+    firewall.apply(firewall.file(OLD))
+    firewall.hitables("persist", "--unit-folder", firewall.folder, "--ssh", 22)
+    before = files_of_the_boot(firewall.state)
+    nat = "*nat\n-A POSTROUTING -s 192.0.2.0/24 -j ACCEPT\nCOMMIT\n"
+    six = firewall.file("*filter\n:INPUT DROP [0:0]\nCOMMIT\n", "six.rules")
+    firewall.hitables("apply", firewall.file(NEW + nat), six, "--confirm", 600)
+    error = firewall.namespace.call(confirm_on_a_full_disk, str(firewall.state))
+    assert error == "state.json: No space left on device; rule set 4 is not confirmed, and waits on"
+    assert files_of_the_boot(firewall.state) == before
+    assert not list(firewall.state.glob("*.before"))
+    firewall.hitables("confirm")
+    assert "192.0.2.0/24" in files_of_the_boot(firewall.state)["boot/compiled4"]
+    assert len(list(firewall.state.glob("boot-*"))) == 1
+
+
+def check_on_a_full_disk(text: str, folder: str, backend: Backend) -> str:
+    """The error of an apply whose check succeeds, but cannot be written down."""
+    request = ApplyRequest({Family.IPV4: ("new.rules", text)}, folder, backend, confirm=600, check="true")
+    set_state = StateDirectory.set_state
+
+    def refuse(self: StateDirectory, state: ApplyState) -> None:
+        if state.waiting is None:
+            raise FileError("state.json: No space left on device")
+        set_state(self, state)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(HitablesError) as raised:
+        patch.setattr(StateDirectory, "set_state", refuse)
+        apply(request, Reporter())
+    return str(raised.value)
+
+
+def test_a_check_whose_success_cannot_be_written_down_takes_the_rules_back(firewall: Firewall) -> None:
+    firewall.apply(firewall.file(OLD))
+    before, boot = plain(firewall.save()), files_of_the_boot(firewall.state)
+    error = firewall.namespace.call(check_on_a_full_disk, NEW, str(firewall.state), firewall.backend)
+    assert "it succeeded, but state.json: No space left on device; rule set 3 is taken back" in error
+    assert plain(firewall.save()) == before
+    assert files_of_the_boot(firewall.state) == boot
+
+
 def test_rules_that_were_loaded_in_part_are_not_confirmed(store: StateDirectory) -> None:
     """As after a kill of the apply; not even with --force."""
     let_wait(store, add(store, ApplyState(), FILTER), until=0.0)

@@ -21,9 +21,9 @@ from hitables.apply import guard
 from hitables.apply.boot_clock import since_boot
 from hitables.apply.confirm import roll_back
 from hitables.apply.request import ApplyRequest, Reporter
-from hitables.apply.run import apply
+from hitables.apply.run import _check_no_guard, apply
 from hitables.apply.store import StateDirectory
-from hitables.errors import FileError
+from hitables.errors import FileError, HitablesError
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 
@@ -118,6 +118,16 @@ def test_a_guard_that_has_ended_is_not_alive_although_its_parent_has_not_noticed
     os.waitpid(child, 0)
 
 
+@pytest.mark.parametrize(("process", "name"), [(77, "process 77"), (0, "a process of another container")])
+def test_a_guard_whose_process_is_not_known_is_named_without_a_number(
+    process: int, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "running", lambda: process)
+    monkeypatch.setattr(guard, "wait_for_end", lambda pid: None)
+    with pytest.raises(HitablesError, match=rf"wait for their confirmation \(guard: {name}\)"):
+        _check_no_guard()
+
+
 def test_the_time_that_is_left_goes_on_while_the_machine_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "clock_gettime", lambda clock: clock)
     assert since_boot() == time.CLOCK_BOOTTIME
@@ -132,6 +142,7 @@ class Given:
     ended: list[list[str]]
     confirms: bool
     waits: bool
+    guard: int
 
 
 def applied(folder: str) -> Given:
@@ -145,15 +156,16 @@ def applied(folder: str) -> Given:
         duties.append(duty)
         return start(duty)
 
-    def loaded_with(self: guard.Guard, given: float) -> None:
+    def loaded_with(self: guard.Guard, given: float) -> bool:
         seconds.append(given)
-        loaded(self, given)
+        return loaded(self, given)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SSH_CONNECTION", "127.0.0.1 40000 127.0.0.1 2222")
         patch.setattr(guard, "start", start_with)
         patch.setattr(guard.Guard, "loaded", loaded_with)
         patch.setattr(guard, "SYSTEMD", Path("/"))
+        patch.setattr(guard, "_is_of_systemd", lambda: True)
         patch.setattr(guard, "shutil", SimpleNamespace(which=lambda name: name))
         patch.setattr(guard, "_quietly", lambda command: commands.append(list(command)) or True)
         request = ApplyRequest({Family.IPV4: ("new.rules", NEW)}, folder, Backend.NFT, confirm=600)
@@ -167,9 +179,10 @@ def applied(folder: str) -> Given:
             listener.accept()[0],
         ):
             confirms = duty.confirm()
-        waits = StateDirectory(Path(folder), -1).state().waiting is not None
+        waiting = StateDirectory(Path(folder), -1).state().waiting
         roll_back(folder)
-    return Given(seconds, begun, commands[len(begun) :], confirms, waits)
+    process = waiting.guard if waiting is not None else 0
+    return Given(seconds, begun, commands[len(begun) :], confirms, waiting is not None, process)
 
 
 @pytest.fixture(scope="module")
@@ -192,7 +205,11 @@ def test_the_guard_is_told_the_time_that_the_user_has_named(given: Given) -> Non
 
 @pytest.mark.needs_kernel
 def test_systemd_has_a_timer_as_long_as_rules_wait(given: Given) -> None:
-    """It is later than the guard, also if loading the rules takes a while."""
+    """It is later than the guard, also if loading the rules takes a while.
+
+    Rules of another state directory that wait with the same number have a timer, too.
+    """
     (begun,) = given.begun
-    assert begun[:4] == ["systemd-run", "--quiet", "--on-active=665s", "--unit=hitables-rollback-2"]
-    assert ["systemctl", "stop", "hitables-rollback-2.timer"] in given.ended
+    unit = f"hitables-rollback-2-{given.guard}"
+    assert begun[:4] == ["systemd-run", "--quiet", "--on-active=665s", f"--unit={unit}"]
+    assert ["systemctl", "stop", f"{unit}.timer"] in given.ended

@@ -295,7 +295,7 @@ def killed(command: list[str], folder: str, delay: float) -> None:
 
 def test_the_timer_of_systemd_rolls_back_what_still_waits(tmp_path: Path) -> None:
     command = guard.timer_command(tmp_path, 7, 1234, 60)
-    assert command[:4] == ["systemd-run", "--quiet", "--on-active=65s", "--unit=hitables-rollback-7"]
+    assert command[:4] == ["systemd-run", "--quiet", "--on-active=65s", "--unit=hitables-rollback-7-1234"]
     with Namespace() as namespace:
         firewall = Firewall(namespace, tmp_path, Backend.NFT)
         firewall.hitables("apply", firewall.file(NEW), "--confirm", 600)
