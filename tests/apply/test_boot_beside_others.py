@@ -50,6 +50,7 @@ def told_by(request: PersistRequest) -> list[str]:
 STALE = "*filter\n-A INPUT -p tcp -m tcp --dport 23 -j ACCEPT\nCOMMIT\n*mangle\n{}COMMIT\n"
 
 
+@pytest.mark.either_backend
 @pytest.mark.parametrize("mask", ["000", "077"])
 def test_others_may_read_what_a_boot_starts_and_not_write_it(
     mask: str, backend: Backend, tmp_path: Path

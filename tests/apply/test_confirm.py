@@ -411,6 +411,7 @@ def test_rules_that_are_taken_back_during_the_check_are_not_confirmed_by_it(fire
     assert status_of(firewall)[3] == "rolled back"
 
 
+@pytest.mark.either_backend
 @pytest.mark.parametrize("text", [NEW, OLD], ids=["these", "others"])
 def test_rules_that_wait_are_not_confirmed_by_an_apply_without_their_state(
     firewall: Firewall, text: str

@@ -26,6 +26,7 @@ def elsewhere(firewall: Firewall, tmp_path: Path) -> Iterator[Firewall]:
         yield other
 
 
+@pytest.mark.either_backend
 @pytest.mark.needs_kernel
 @pytest.mark.parametrize("command", ["confirm", "confirm --force", "rollback", "rollback 2", "the timer"])
 def test_a_command_in_another_namespace_changes_nothing_and_says_where_to_call_it(
@@ -49,6 +50,7 @@ def test_a_command_in_another_namespace_changes_nothing_and_says_where_to_call_i
     assert "10.0.0.1/32" in firewall.save()
 
 
+@pytest.mark.either_backend
 @pytest.mark.needs_kernel
 @pytest.mark.parametrize("command", ["confirm --force", "rollback"])
 @pytest.mark.parametrize("why", ["it has ended", "it is not recorded"])

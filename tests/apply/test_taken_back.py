@@ -107,6 +107,7 @@ def test_with_nothing_loaded_before_a_lost_terminal_leaves_nothing_loaded(firewa
     assert plain(firewall.save()) == ""
 
 
+@pytest.mark.either_backend
 def test_a_rollback_says_that_the_chains_of_a_program_that_was_ended_are_empty(firewall: Firewall) -> None:
     """As after `ufw disable`: the policy is DROP again, and no rule of ufw lets anything in."""
     old = "*filter\n:INPUT DROP [0:0]\n:ufw-before-input - [0:0]\n-A INPUT -j ufw-before-input\n"
@@ -120,6 +121,7 @@ def test_a_rollback_says_that_the_chains_of_a_program_that_was_ended_are_empty(f
     assert "2: table filter, chain INPUT: the policy is DROP again" in firewall.log()
 
 
+@pytest.mark.either_backend
 @pytest.mark.parametrize("way", ["guard", "rollback", "rollback of confirmed rules"])
 def test_what_others_added_to_rules_that_are_taken_back_is_named_and_kept(
     firewall: Firewall, way: str
@@ -163,6 +165,7 @@ def test_a_rule_that_the_tool_cannot_read_does_not_keep_the_rest_from_being_load
     assert "-s 192.0.2.7/32 -j DROP" in firewall.save()
 
 
+@pytest.mark.either_backend
 def test_signals_to_the_guard_change_nothing(firewall: Firewall) -> None:
     firewall.load(OLD)
     before = plain(firewall.save())
@@ -174,6 +177,7 @@ def test_signals_to_the_guard_change_nothing(firewall: Firewall) -> None:
     assert status_of(firewall)[2] == "rolled back"
 
 
+@pytest.mark.either_backend
 @pytest.mark.parametrize("limit", [resource.RLIMIT_AS, resource.RLIMIT_NOFILE], ids=["memory", "files"])
 def test_a_guard_survives_that_memory_or_files_are_short_for_a_moment(firewall: Firewall, limit: int) -> None:
     firewall.load(OLD)
@@ -187,6 +191,7 @@ def test_a_guard_survives_that_memory_or_files_are_short_for_a_moment(firewall: 
     assert plain(firewall.save()) == before
 
 
+@pytest.mark.either_backend
 def test_a_guard_acts_where_a_shell_allows_a_dozen_open_files(firewall: Firewall) -> None:
     firewall.load(OLD)
     before = plain(firewall.save())
@@ -328,6 +333,7 @@ def test_the_timer_of_systemd_leaves_rules_to_a_guard_that_is_in_time(
     assert len(pauses) == 2
 
 
+@pytest.mark.either_backend
 def test_a_rollback_behind_that_of_the_guard_does_not_go_one_too_far(firewall: Firewall) -> None:
     """The user sees that his connection ends, and asks for the rollback that the guard has just done."""
     firewall.load(OLD)
@@ -363,6 +369,7 @@ def test_a_rollback_behind_that_of_the_guard_says_so_where_nothing_was_loaded_be
     )
 
 
+@pytest.mark.either_backend
 def test_a_state_directory_that_became_read_only_does_not_keep_the_old_rules_away(firewall: Firewall) -> None:
     firewall.hitables("apply", firewall.file(NEW), "--confirm", 600)
     assert ":INPUT DROP" in firewall.save()
@@ -414,6 +421,7 @@ def test_a_guard_takes_back_its_own_rule_set_only(firewall: Firewall) -> None:
     firewall.hitables("rollback")
 
 
+@pytest.mark.either_backend
 def test_a_guard_that_cannot_take_the_rules_back_tells_everyone_and_tries_again(firewall: Firewall) -> None:
     programs = firewall.folder / "programs"
     programs.mkdir()
