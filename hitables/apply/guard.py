@@ -288,8 +288,8 @@ def start_timer(folder: Path, number: int, guard: int, seconds: float) -> bool:
 
 
 def _is_of_systemd() -> bool:
-    """Whether the network namespace is that of systemd, in which it would start the rollback."""
-    return network_namespace() == network_namespace("1")
+    """Whether the network namespace is that of systemd, in which it would start the rollback, or may be."""
+    return network_namespace("1") in (network_namespace(), "")
 
 
 def stop_timer(number: int, guard: int) -> None:
