@@ -75,8 +75,8 @@ def persist(request: PersistRequest, tell: Callable[[str], None]) -> Persisted:
     """
     folder = Path(request.folder).resolve()
     _check_name(folder)
-    request.starter.check()
     with StateDirectory.open(str(folder)) as store:
+        request.starter.check()
         state = store.state()
         if not state.confirmed:
             raise HitablesError(
