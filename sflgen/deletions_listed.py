@@ -1,7 +1,8 @@
 """Rules that a patch deletes or replaces, printed by the tool that loads it.
 
-The tool executes all commands of a table on the rules as it has read them once.  So a command in front of a
-line that deletes a rule prints the rule that the line deletes, whoever made it.
+The tool reads the rules of a table once, and executes all commands of the patch on these.  So a command that
+lists rule 7, in front of a line that deletes rule 7, prints the rule that is deleted.  If another program has
+inserted a rule meanwhile, that may be its rule.
 """
 
 from __future__ import annotations

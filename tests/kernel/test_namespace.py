@@ -74,7 +74,7 @@ def test_a_host_that_allows_no_user_namespaces_is_told_what_bounds_them() -> Non
 
 
 def test_a_helper_that_was_killed_is_told_to_the_next_call() -> None:
-    """Not as an output that nobody reads, which is another BrokenPipeError."""
+    """A closed standard output raises BrokenPipeError, too, and the command line tells of that."""
     for request in (os.getpid, ["iptables-nft", "-S"]):
         with Namespace() as namespace:
             os.kill(namespace.call(os.getpid), signal.SIGKILL)
