@@ -212,13 +212,18 @@ def cut_off_jumps(present: Tables, half: Half, patterns: Sequence[str]) -> Itera
 def _chains_of_both(
     present: Tables, half: Half, patterns: Sequence[str]
 ) -> Iterator[tuple[str, str, TextChain, TextChain]]:
-    """Table, name, as recorded, as present: of our chains that have as many rules of ours in both."""
+    """Table, name, as recorded, as present: of our chains that have as many rules of ours in both.
+
+    Chains without jumps to those of others are left out.
+    """
     for table, recorded in half.tables.items():
         for name, chain in recorded.items():
             now = present.get(table, {}).get(name)
-            if now is None or is_foreign(name, patterns) or _own(now, patterns) != _own(chain, patterns):
+            if now is None or is_foreign(name, patterns):
                 continue
-            yield table, name, chain, now
+            ours, ours_then = _own(now, patterns), _own(chain, patterns)
+            if ours == ours_then and len(chain.rules) + len(now.rules) > ours + ours_then:
+                yield table, name, chain, now
 
 
 def _jumps_that_go_last(table: str, name: str, chain: TextChain) -> set[str]:

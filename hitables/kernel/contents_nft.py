@@ -47,6 +47,10 @@ _PAYLOAD_SOURCE = 5
 # another one incompatible.
 _READ = frozenset(b"match target payload meta cmp bitwise counter immediate lookup range".split())
 
+# The kernel answers with some dozens of rules at a time, and for each answer it counts from the first rule of
+# the dump.  So the rules of a table are read chain by chain if there are more chains than these.
+_CHAINS_OF_ONE_DUMP = 1_000
+
 # The base chains of iptables: priority by table; of nat and the type of mangle's OUTPUT see `_is_base_of`.
 _HOOKS = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")
 _PRIORITIES = {"raw": -300, "mangle": -150, "filter": 0, "security": 50}
@@ -73,7 +77,7 @@ def read_contents(family: Family) -> Contents:
             before = netfilter.generation()
             tables = _answers(netfilter, kind, _GETTABLE)
             chains = _answers(netfilter, kind, _GETCHAIN)
-            rules = {name: _rules(netfilter, kind, name) for name, _ in _of_iptables(tables)}
+            rules = {name: _rules(netfilter, kind, name, chains) for name, _ in _of_iptables(tables)}
             if before == netfilter.generation():
                 return _contents(tables, chains, rules, family)
     raise LiveError("nf_tables is changed faster than it can be read; try again when fewer changes are made")
@@ -88,8 +92,9 @@ def table_flags(family: Family) -> dict[str, list[str]]:
 
 def expressions_of(family: Family, table: str) -> list[list[bytes]]:
     """The expressions of each rule of *table*, as the kernel holds them, without counters."""
+    kind = _FAMILIES[family]
     with contextlib.closing(Netfilter()) as netfilter:
-        rules = list(map(_rule, _rules(netfilter, _FAMILIES[family], table)))
+        rules = list(map(_rule, _rules(netfilter, kind, table, _answers(netfilter, kind, _GETCHAIN))))
     return [[one for name, one in _expressions(rule.expressions) if name != b"counter"] for rule in rules]
 
 
@@ -98,8 +103,16 @@ def _answers(netfilter: Netfilter, kind: int, command: int, request: bytes = b""
     return list(netfilter.dump(message(NFTABLES, command, NLM_F_DUMP, kind, request)))
 
 
-def _rules(netfilter: Netfilter, kind: int, table: str) -> list[bytes]:
-    return _answers(netfilter, kind, _GETRULE, text(_RULE_TABLE, table))
+def _rules(netfilter: Netfilter, kind: int, table: str, chains: list[bytes]) -> list[bytes]:
+    """The rules of *table*; *chains*: the answers about the chains of all tables."""
+    of_table = text(_RULE_TABLE, table)
+    if len(chains) <= _CHAINS_OF_ONE_DUMP:
+        return _answers(netfilter, kind, _GETRULE, of_table)
+    rules = []
+    for (table_of_chain, name), _, rules_and_jumps in _chains(chains):
+        if table_of_chain == table and rules_and_jumps:
+            rules += _answers(netfilter, kind, _GETRULE, of_table + text(_RULE_CHAIN, name))
+    return rules
 
 
 def _contents(
@@ -240,7 +253,8 @@ def culprits(family: Family) -> Iterator[tuple[ChainId, int, str]]:
     """Why iptables does not read a table: chain, rule (from 1; 0: the chain itself), and the reason."""
     kind = _FAMILIES[family]
     with contextlib.closing(Netfilter()) as netfilter:
-        for chain_id, head, _ in _chains(_answers(netfilter, kind, _GETCHAIN)):
+        chains = _answers(netfilter, kind, _GETCHAIN)
+        for chain_id, head, _ in _chains(chains):
             if chain_id[0] in TABLES and head and not _is_base_of(chain_id, head):
                 hook, priority = struct.unpack_from(">Ii", head)
                 yield (
@@ -251,7 +265,7 @@ def culprits(family: Family) -> Iterator[tuple[ChainId, int, str]]:
         for table in TABLES:
             numbers: dict[str, int] = {}
             with contextlib.suppress(LiveError):  # no such table
-                for rule in map(_rule, _rules(netfilter, kind, table)):
+                for rule in map(_rule, _rules(netfilter, kind, table, chains)):
                     number = numbers[rule.chain] = numbers.get(rule.chain, 0) + 1
                     more = {name for name, one in _expressions(rule.expressions) if not _is_read(name, one)}
                     if more:

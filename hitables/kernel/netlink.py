@@ -78,6 +78,7 @@ class Netfilter:
     """
 
     def __init__(self) -> None:
+        self._room = memoryview(bytearray(1 << 20))
         with _system_errors():
             self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER)
             for forced, plain in _BUFFERS:
@@ -172,10 +173,9 @@ class Netfilter:
             self._socket.send(data)
 
     def _messages(self) -> Iterator[tuple[int, bytes]]:
-        room = memoryview(bytearray(1 << 20))
         while True:
             with _system_errors():
-                data = bytes(room[: self._socket.recv_into(room)])
+                data = bytes(self._room[: self._socket.recv_into(self._room)])
             at = 0
             while at + _HEADER.size <= len(data):
                 size, kind, *_ = _HEADER.unpack_from(data, at)

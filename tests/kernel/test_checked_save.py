@@ -24,6 +24,7 @@ from hitables.kernel import checked_save, contents, contents_legacy, contents_nf
 from hitables.kernel.checked_save import KernelReader, Misread, Reading, also_present
 from hitables.kernel.load_save import load, save
 from hitables.kernel.namespace import run
+from hitables.kernel.netlink import Netfilter
 from hitables.kernel.retries import retries
 
 pytestmark = pytest.mark.needs_kernel
@@ -518,6 +519,38 @@ def test_rules_are_unpacked_when_all_have_been_read() -> None:
     text = f"*filter\n:INPUT ACCEPT [0:0]\n{lines}COMMIT\n"
     with Namespace() as namespace:
         assert namespace.call(contents_while_others_change, text) == 100
+
+
+def contents_in_both_ways(
+    text: str, family: Family
+) -> tuple[contents.Contents, contents.Contents, list[bytes]]:
+    """Read table by table and chain by chain; with them the requests of the second reading for rules."""
+    run([f"{tool(family, Backend.NFT)}-restore"], text)
+    by_table = contents_nft.read_contents(family)
+    asked: list[bytes] = []
+    answers = contents_nft._answers
+
+    def noted(netfilter: Netfilter, kind: int, command: int, request: bytes = b"") -> list[bytes]:
+        if command == contents_nft._GETRULE:
+            asked.append(request)
+        return answers(netfilter, kind, command, request)
+
+    contents_nft._answers, contents_nft._CHAINS_OF_ONE_DUMP = noted, 0
+    return by_table, contents_nft.read_contents(family), asked
+
+
+@pytest.mark.parametrize("family", Family)
+def test_chain_by_chain_the_same_is_read_as_table_by_table(family: Family) -> None:
+    """For each answer the kernel counts from the first rule of the table: 130,000 rules took it 11 seconds."""
+    jumps = "".join(f"-A web -s {NET[family].format(number)} -g web{number}\n" for number in range(3))
+    chains = ":web -\n:web0 -\n:web1 -\n:web2 -\n:empty -\n"
+    table = f"{chains}-A OUTPUT -j web\n{jumps}-A web2 -j ACCEPT\n-A web2 -j DROP\nCOMMIT\n"
+    text = f"*filter\n{table}*mangle\n{table.replace('-j DROP', '-j MARK --set-mark 1')}"
+    with Namespace() as namespace:
+        by_table, by_chain, asked = namespace.call(contents_in_both_ways, text, family)
+    assert by_chain == by_table
+    assert len(by_table.chains["mangle", "web2"].rules) == 2
+    assert len(asked) == len(set(asked)) == 10  # of five chains of each table: `empty` has no rules
 
 
 def read_twice(seen: Path) -> list[str]:
