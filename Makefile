@@ -148,6 +148,9 @@ bench-speed: setup ## time and memory of reading and compiling, beside iptables-
 bench-compile: setup ## time and memory of compiling, text to text, proof included, by stage (needs ../shared)
 	python -m benchmarks.compile_speed --compile $(BENCH_FLAGS)
 
+bench-live: setup ## what apply, status, persist, rollback and a boot of large rule sets take (needs root)
+	python -m benchmarks.live_costs $(BENCH_FLAGS)
+
 bench-cliffs: setup ## time and memory of each command by rules, chains, nesting, matches, addresses; exit 1 if one grows too fast
 	python -m benchmarks.cliffs $(BENCH_FLAGS)
 
