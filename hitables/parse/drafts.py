@@ -94,7 +94,9 @@ def edit(
             raise Fault(f"chain {chain.name} is not an empty user chain", template.chain)
         del table.chains[chain.name]
     elif template.command == "-P":
-        policy = words[template.chain + 1] if template.chain + 1 < len(words) else ""
+        policy = words[template.chain + 1]
+        if chain.name not in BUILT_IN[table.name]:
+            raise Fault(f"chain {chain.name} is not built in, so it has no policy", template.chain)
         if policy == "-":
             raise Fault("-P needs a policy", template.chain + 1, f"use one of {', '.join(POLICIES)}")
         chain.policy = policy_of(chain.name, policy, template.chain + 1, table)
@@ -118,12 +120,13 @@ def edit(
 
 
 def policy_of(chain: str, policy: str, at: int, table: TableDraft) -> str | None:
-    built_in = chain in BUILT_IN[table.name]
+    if chain not in BUILT_IN[table.name]:
+        return None  # iptables-nft passes over any word in this place
     if policy == "-":
-        return "ACCEPT" if built_in else None
+        return "ACCEPT"
     if policy not in POLICIES:
         raise Fault(f"unknown policy {policy!r}", at, f"use one of {', '.join(POLICIES)}")
-    return policy if built_in else None  # iptables-nft passes over the policy of a user chain
+    return policy
 
 
 def _renamed(rule: Rule, old: str, new: str) -> Rule:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from ..errors import ParseError
 from ..ir.fields import Family
+from ..ir.foreign import preset_of
 from ..ir.program import BUILT_IN, Chain, Program, Table
 from ..ir.rule import Match, Rule, Target
 from ..ir.set_counters import may_read_counters, with_counted_sets
@@ -209,6 +210,8 @@ class _Reader:
             for_all(template.command, table)
             return
         name = words[template.chain]
+        if template.command == "-P" and template.chain + 1 >= len(words):
+            raise Fault("-P needs a chain and a policy", template.chain - 1)
         if template.command == "-N":
             check_chain_name(name, template.chain)
             if name in TARGETS:
@@ -219,13 +222,12 @@ class _Reader:
             return
         chain = table.chains.get(name)
         if chain is None:
-            built_in = ", ".join(BUILT_IN[table.name])
             # A jump to it in front of this is told of here, too: no line declares it.
             table.chains[name] = ChainDraft(name, None, None, 0, (), True)
             raise Fault(
                 f"chain {name} is not declared in table {table.name}",
                 template.chain,
-                f"declare it by a line :{name} - [0:0]; the built-in chains are {built_in}",
+                _undeclared_hint(name, table.name),
             )
         if "-i" in template.parts.interfaces and name in NO_INTERFACE["-i"]:
             raise Fault(f"-i cannot be used in {name}: packets have no input interface there", template.chain)
@@ -491,6 +493,10 @@ class _Reader:
         if line[0] == ":" and len(words) > 1:  # words behind the counters are not read
             self.chain_line([words[0][1:], *words[1:3]])
             return
+        if words[0] == line and line[0] == ":":
+            raise Fault(
+                "a chain line needs a name and a policy", 0, f"write {line} - [0:0] or {line} ACCEPT [0:0]"
+            )
         kind, tokens = parse(stripped)
         words = [str(token) for token in tokens if token is not None]
         if kind == "table":
@@ -504,6 +510,20 @@ class _Reader:
         else:
             hint = command_hint(words) or "a line starts with *, :, -, [ or #, or is COMMIT"
             raise Fault(f"unknown command {words[0]!r}", 0, hint)
+
+
+def _undeclared_hint(name: str, table: str) -> str:
+    """What to do about a rule of a chain that no line declares."""
+    built_in = ", ".join(BUILT_IN[table])
+    homes = [each for each, chains in BUILT_IN.items() if name in chains]
+    if homes:
+        tables = f"table{'s' * (len(homes) > 1)} {', '.join(homes)}"
+        return f"it is a chain of {tables}; those of {table} are {built_in}"
+    hint = f"declare it by a line :{name} - [0:0]; the built-in chains are {built_in}"
+    program = preset_of(name)
+    if program == name:
+        return hint
+    return f"{program} makes this chain: read the rules of the host, which have it (hitables save), or {hint}"
 
 
 def read(

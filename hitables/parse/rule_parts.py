@@ -121,7 +121,8 @@ class _Cutter:
         if option.optional and (first >= len(self.words) or self.words[first].startswith(("-", BANG))):
             count = 0
         if first + count > len(self.words):
-            raise Fault(f"option {self.words[at]} needs {option.values} value(s)", at)
+            needed = "a value" if option.values == 1 else f"{option.values} values"
+            raise Fault(f"option {self.words[at]} needs {needed}", at)
         self.at = first + count
         return tuple(range(first, first + count))
 
@@ -138,7 +139,11 @@ class _Cutter:
             for part, options in tables:
                 if word in options:
                     return part, options[word]
-        begins = word.startswith("--") and not (self.latest and self.may_be_unread(self.latest, word))
+        begins = (
+            word.startswith("--")
+            and word != "--"
+            and not (self.latest and self.may_be_unread(self.latest, word))
+        )
         own = own_options(word) if whole or begins else set()
         begun = {
             (part.name, option.name): (part, option)
@@ -288,7 +293,16 @@ class _Cutter:
             return "iptables-restore joins words by double quotes only"
         if at > 1 and self.words[at - 1] == "!" and re.fullmatch(r"--?[\w-]+", self.words[at - 2]):
             return f"write ! {self.words[at - 2]} {word}"
+        if at > 1 and self.takes_value(self.words[at - 1], at - 1):
+            return f"{self.words[at - 2]} took {self.words[at - 1]} for its value, as in iptables"
         return ""
+
+    def takes_value(self, word: str, at: int) -> bool:
+        """Whether *word* is the name of an option that has a value."""
+        if word in ("-j", "-g", "-m"):
+            return True
+        known = self.option(word, at) if re.fullmatch(r"-\w|--[\w-]+", word) else None
+        return known is not None and known[1].values > 0 and not known[1].optional
 
     def misfit(self, word: str, at: int) -> Fault:
         if (word, *self.words[at + 1 : at + 2]) == UNKNOWN_REVISION:
@@ -302,6 +316,8 @@ class _Cutter:
         if not word.startswith("-"):
             said = "this" if word == LITERAL else repr(word)
             return Fault(f"{said} belongs to no option", at, self.stray(word, at))
+        if word == "--":
+            return Fault("-- ends the options, so iptables reads nothing behind it", at, "leave it out")
         self.check_protocol()
         known = [*GENERAL, *HEADER]
         for part in [*self.matches, self.target]:

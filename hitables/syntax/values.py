@@ -145,7 +145,7 @@ def address(text: str, family: Family, looked_up: bool = False) -> int:
         if ":" in text:
             raise ValueError(f"an IPv6 address in an IPv4 rule set: {text!r}")
         return _ipv4(text, looked_up)
-    if "." in text and ":" not in text:
+    if re.fullmatch(r"[0-9]+(\.[0-9]+)+", text):
         raise ValueError(f"an IPv4 address in an IPv6 rule set: {text!r}")
     return _ipv6(text)
 

@@ -306,7 +306,19 @@ REFUSED = [
     ("-A INPUT -j NOWHERE", "neither a chain", "NOWHERE"),
     ("-A INPUT -g NOWHERE", "neither a chain", "NOWHERE"),
     ("-A INPUT -j OUTPUT", "built-in chain", "OUTPUT"),
-    ("-A INPUT -j", "needs 1 value", "-j"),
+    ("-A INPUT -j", "option -j needs a value", "-j"),
+    ("-A INPUT -p tcp --tcp-flags SYN", "option --tcp-flags needs 2 values", "--tcp-flags"),
+    ("-A INPUT -p tcp --dport -j ACCEPT", "--dport took -j for its value", "ACCEPT"),
+    ("-A INPUT -s -m udp -j ACCEPT", "-s took -m for its value", "udp"),
+    ("-A INPUT -p tcp --syn extra", "'extra' belongs to no option\n", "extra"),
+    ("-A INPUT -m conntrack -- NEW -j ACCEPT", "-- ends the options", "--"),
+    (
+        "-A PREROUTING -j DROP",
+        "it is a chain of tables nat, mangle, raw; those of filter are INPUT",
+        "PREROUTING",
+    ),
+    ("-A ufw-user-input -j DROP", "ufw makes this chain: read the rules of the host", "ufw-user-input"),
+    ("-P DROP", "-P needs a chain and a policy", "-P"),
     ("-A INPUT extra -j DROP", "belongs to no option", "extra"),
     ("-A INPUT -m set [unsupported revision] -j DROP", "does not know this revision of set", "[unsupported"),
     ("-A INPUT -p tcp -m tcp -j DNAT [unsupported revision]", "could not print this rule", "[unsupported"),
@@ -396,7 +408,9 @@ def test_the_message_shows_the_place() -> None:
         (f"*filter\n-A INPUT -m comment --comment {'x' * 1024}\nCOMMIT\n", "1024 bytes"),
         (f"*filter\n-A INPUT {'-m limit ' * 130}\nCOMMIT\n", "262 words"),
         (f"*filter\n# {'x' * 10240}\nCOMMIT\n", "10242 bytes"),
-        ("*filter\n:INPUT MAYBE\nCOMMIT\n", "unknown policy"), ("*filter\n:ACCEPT -\nCOMMIT\n", "cannot be called"),
+        ("*filter\n:INPUT MAYBE\nCOMMIT\n", "unknown policy"), ("*filter\n:INPUT [0:0]\nCOMMIT\n", "unknown policy"),
+        ("*filter\n:own -\n-P own DROP\nCOMMIT\n", "chain own is not built in"),
+        ("*filter\n:own\nCOMMIT\n", r"a name and a policy.*write :own - \[0:0\]"), ("*filter\n:ACCEPT -\nCOMMIT\n", "cannot be called"),
         (f"*filter\n:{'x' * 29} -\nCOMMIT\n", "longer than 28"), ("*filter\n\x00\nCOMMIT\n", "binary data"), ("\ufeff*filter\nCOMMIT\n", "byte order mark"),
         ("*filter\n[1 -A INPUT\nCOMMIT\n", "no counters"), ("hello\n", "unknown command"),
         ("*filter\n:A -\n:B -\n-A A -j B\n-A B -g A\n-A INPUT -j A\nCOMMIT\n", "circle"),
@@ -449,6 +463,17 @@ def test_a_wrong_family_is_named() -> None:
         program("-A INPUT -s ::1 -j DROP", family=Family.IPV4)
     with pytest.raises(ParseError, match="IPv4 address in an IPv6"):
         program("-A INPUT -s 1.2.3.4 -j DROP", family=Family.IPV6)
+
+
+def test_a_host_name_in_ipv6_rules_is_told_as_in_ipv4_rules() -> None:
+    with pytest.raises(ParseError, match=r"not an IPv6 address: 'example.org' \(host names"):
+        read("*filter\n-A INPUT -s example.org -j DROP\nCOMMIT\n", family=Family.IPV6)
+
+
+@pytest.mark.parametrize("words", ["ACCEPT [1:2]", "[0:0]", "ACEPT", "-"])
+def test_the_policy_of_a_user_chain_is_passed_over_as_iptables_nft_does(words: str) -> None:
+    text = f"*filter\n:own {words}\n-A INPUT -j own\n-A own -j DROP\nCOMMIT\n"
+    assert read(text).rules_of("filter", "own") and ":own -" in write(read(text))
 
 
 def test_lines_for_the_other_family_are_kept_as_comments() -> None:

@@ -62,7 +62,7 @@ def test_each_mistake_alone_is_told_as_it_was_before(wrong: str) -> None:
 @pytest.mark.parametrize(
     ("text", "lines"),
     [
-        ("*filter\n:a ACEPT\n:b -\n-A INPUT -j a\n-A a -j b\nCOMMIT\n", [2]),
+        ("*filter\n:OUTPUT ACEPT\n:b -\n-A INPUT -j b\n-A OUTPUT -j b\nCOMMIT\n", [2]),
         ("*filter\n-A IN -j DROP\n-A IN -j ACCEPT\n-A INPUT -j IN\nCOMMIT\n", [2]),
         ("*filter\n-A INPUT -j IN\n-A IN -j DROP\n-A IN -j ACCEPT\nCOMMIT\n", [3]),
         ("*filter\n-A INPUT -j IN\n-N IN\n-A IN -j DROP\nCOMMIT\n", [2]),
