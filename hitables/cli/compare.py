@@ -414,6 +414,7 @@ def lint(
     """
     from .. import api
     from ..files import check_outputs, named_inputs
+    from ..parse.text_checks import refused_line_ends
     from ..report.lint import report
 
     files = files or ("-",)
@@ -433,5 +434,6 @@ def lint(
                 timeout=timeout,
                 progress=progress,
             )
-            reports.append(report(flaws, program, time.monotonic() - began))
+            ends = refused_line_ends(texts[program.name])
+            reports.append(report(flaws, program, time.monotonic() - began, ends))
     _give(reports, texts, form, output)

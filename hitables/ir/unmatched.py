@@ -1,5 +1,5 @@
-"""Rules that match no packet of a kernel: they ask for a state that no such packet has, or a name that no
-interface has.
+"""Rules that match no packet of a kernel: they ask for a state that no such packet has, a name that no
+interface has, or the ICMP of the other family.
 
 Proofs do not use this (connection_states.py), so `lint` tells it as a note: a rule set without these rules is
 not proved equal.
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from .connection_states import LOOPBACK, why_no_state, why_not_of_kind
-from .fields import STATES, Family, Field, interface_name
+from .fields import ICMP, ICMPV6, STATES, Family, Field, interface_name
 from .intervals import Values
 from .program import Table
 from .required import required
@@ -39,7 +39,7 @@ def unmatched(table: Table, family: Family) -> Iterator[Unmatched]:
     for chain in table.chains:
         for rule in chain.rules:
             asked = required(rule)
-            why = _why_no_name(asked)
+            why = _why_no_name(asked) or _why_no_protocol(asked, family)
             if not why and table.name != "raw":
                 why = _why_no_state(asked, table.name, family)
             elif not why and chain.name == "PREROUTING" and not gives_states:
@@ -59,6 +59,14 @@ def _why_no_name(asked: Mapping[Field, Values]) -> str:
             alias = "; packets of an alias have the name of its interface" if ":" in wrong else ""
             return f"no interface has {wrong[0]!r} in its name ({low}){alias}"
     return ""
+
+
+def _why_no_protocol(asked: Mapping[Field, Values], family: Family) -> str:
+    if asked.get(Field.PROTO) != Values.only(ICMP if family is Family.IPV6 else ICMPV6):
+        return ""
+    if family is Family.IPV6:
+        return "no host sends ICMP by IPv6, whose own is -p ipv6-icmp"
+    return "no host sends ICMPv6 by IPv4, whose own is -p icmp"
 
 
 def _states(asked: Mapping[Field, Values]) -> list[str]:

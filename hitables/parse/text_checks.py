@@ -27,6 +27,15 @@ def without_windows_ends(text: str) -> str:
     return text.replace("\r\n", "\n")
 
 
+def refused_line_ends(text: str) -> list[str]:
+    """What iptables-restore makes of the line ends of *text*, where it refuses them and hitables does not."""
+    if without_windows_ends(text) != text:
+        return ["its lines end as those of Windows (CR LF): iptables-restore refuses it"]
+    if text and not text.endswith("\n"):
+        return ["its last line has no line end: iptables-legacy-restore refuses it, and loads nothing of it"]
+    return []
+
+
 def refuse_binary(text: str, name: str) -> None:
     """ParseError for a byte order mark in front, and at the first control character of *text*."""
     if text.startswith("\ufeff"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..emit.text import rule_text
 from ..ir.fields import Family
 from ..ir.idle_limits import IdleLimit
@@ -17,8 +19,11 @@ from .finding import Case, Finding, Level, Report, SourceLine
 LEVELS: dict[str, Level] = {NEVER: "warning", NOTHING: "note", EMPTY: "note", UNREACHED: "note"}
 
 
-def report(lint: Lint, program: Program, seconds: float) -> Report:
-    """Exit status 1 when there is a flaw, else 2 when not all rules were checked."""
+def report(lint: Lint, program: Program, seconds: float, on_text: Sequence[str] = ()) -> Report:
+    """Exit status 1 when there is a flaw, else 2 when not all rules were checked.
+
+    on_text  notes on the text of the rule set
+    """
     findings = tuple(_finding(flaw, program) for flaw in lint.flaws)
     cases = []
     for table in program:
@@ -29,19 +34,20 @@ def report(lint: Lint, program: Program, seconds: float) -> Report:
     if lint.undecided:
         cases.append(Case("lint", "all rules checked", trouble=lint.undecided))
     status = 1 if findings else 2 if lint.undecided else 0
+    notes = [*on_text, *_notes(lint)]
     facts = {
         "file": program.name,
         "rules": program.rule_count(),
         "complete": not lint.undecided,
-        "notes": _notes(lint),
+        "notes": notes,
     }
-    text = _text(lint, findings, program)
+    text = _text(lint, findings, program, notes)
     return Report("lint", (program.name,), status, findings, tuple(cases), seconds, facts, text)
 
 
-def _text(lint: Lint, findings: tuple[Finding, ...], program: Program) -> str:
+def _text(lint: Lint, findings: tuple[Finding, ...], program: Program, notes: list[str]) -> str:
     lines = [line for finding in findings for line in lines_of(finding.text)]
-    lines += [f"{program.name}: note: {note}" for note in _notes(lint)]
+    lines += [f"{program.name}: note: {note}" for note in notes]
     if lint.undecided:
         lines.append(f"{program.name}: not all rules were checked: {lint.undecided}")
     if not findings and not lint.undecided:

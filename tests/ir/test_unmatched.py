@@ -44,10 +44,18 @@ def why(table: str, rule: str, family: Family = Family.IPV4, more: str = "") -> 
         ("filter", "-A FORWARD -o eth0/+ -j DROP", "no interface has '/' in its name (eth0/)"),
         ("filter", "-A INPUT ! -i eth0:1 -j DROP", ""),
         ("filter", "-A INPUT -i eth+ -j DROP", ""),
+        ("filter", "-A INPUT -p ipv6-icmp -j ACCEPT", "no host sends ICMPv6 by IPv4, whose own is -p icmp"),
+        ("filter", "-A INPUT ! -p ipv6-icmp -j ACCEPT", ""),
+        ("filter", "-A INPUT -p icmp -j ACCEPT", ""),
     ],
 )  # fmt: skip
 def test_a_rule_for_packets_that_no_kernel_has_is_told(table: str, rule: str, expected: str) -> None:
     assert (expected in why(table, rule)) if expected else not why(table, rule)
+
+
+def test_icmp_is_not_sent_by_ipv6() -> None:
+    assert "whose own is -p ipv6-icmp" in why("filter", "-A INPUT -p icmp -j ACCEPT", Family.IPV6)
+    assert not why("filter", "-A INPUT -p ipv6-icmp -j ACCEPT", Family.IPV6)
 
 
 def test_neighbour_discovery_is_never_new() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import junitparser
@@ -48,3 +49,21 @@ def test_counters_change_neither_the_text_nor_the_fingerprints(tmp_path: Path) -
     logs = [json.loads(lint(tmp_path / "host.rules", text, "--format", "sarif").stdout) for text in texts]
     ((one,), (other,)) = (log["runs"][0]["results"] for log in logs)
     assert one["partialFingerprints"] == other["partialFingerprints"] and one["message"] == other["message"]
+
+
+@pytest.mark.parametrize(
+    ("change", "note"),
+    [
+        (lambda text: text.removesuffix("\n"), "its last line has no line end: iptables-legacy-restore"),
+        (lambda text: text.replace("\n", "\r\n"), "its lines end as those of Windows (CR LF)"),
+        (lambda text: text, ""),
+    ],
+)
+def test_line_ends_that_iptables_refuses_are_noted(
+    tmp_path: Path, change: Callable[[str], str], note: str
+) -> None:
+    path = tmp_path / "host.rules"
+    path.write_bytes(change(f"{HEAD}-A INPUT -s 192.0.2.1 -j ACCEPT\nCOMMIT\n").encode())
+    done = CliRunner().invoke(main, ["lint", "--format", "json", str(path)])
+    found = [each for each in json.loads(done.stdout)["notes"] if "line" in each and "end" in each]
+    assert len(found) == bool(note) and all(note in each for each in found)
