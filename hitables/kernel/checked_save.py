@@ -378,6 +378,9 @@ class KernelReader:
                     return [_Fault(chain_id, len(printed) + 1, f"{self.tool}-save ends here")], []
         raise LiveError(f"{self.tool}-save: {failed}")
 
+    def _has_protocol_all(self, rule: bytes) -> bool:
+        return self.backend is Backend.LEGACY and contents_legacy.asks_for_protocol_all(rule, self.family)
+
     def _message(self, faults: Sequence[_Fault], failed: str) -> str:
         tables = {fault.chain_id[0] for fault in faults} - {""}
         native = native_rules(tables, self.family) if self.backend is Backend.NFT else {}
@@ -390,12 +393,15 @@ class KernelReader:
             parts = [f"table {table}"] * bool(table) + [f"chain {chain}"] * bool(chain)
             where = ", ".join([*parts, *([f"rule {number}"] if number else [])])
             present = kernel.chains.get(fault.chain_id)
+            rules = present.rules if present is not None else ()
             rule = ""
             if number and present is not None and number <= len(present.handles):
                 rule = native.get((table, present.handles[number - 1]), "")
                 rule = rule if len(rule) <= _WIDTH else rule[: _WIDTH - 1] + "…"
             shown = [rule, f"({fault.why})" if rule and fault.why else fault.why]
             what = " ".join(each for each in shown if each) or "the kernel has another rule"
+            if 0 < number <= len(rules) and self._has_protocol_all(rules[number - 1]):
+                what += "; it has `-p all`, which the tool does not print: delete it, and load it without"
             message.append(f"  {where}: {what}" if where else f"  {what}")
             if fault.printed:
                 message.append(f"    it prints: {fault.printed.strip()}")

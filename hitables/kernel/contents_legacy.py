@@ -29,6 +29,7 @@ _NAME = 2, 31  # of a match or a target, behind its size
 _REVISION = 31
 _EXTENSION = _VERDICT = 32  # bytes of the header of a match or a target
 _POLICIES = {-1: "DROP", -2: "ACCEPT"}  # -NF_DROP - 1, -NF_ACCEPT - 1
+_IPV6_PROTOCOL, _ASKS_FOR_PROTOCOL = 128, 1  # the protocol and, behind one byte, the flags with this bit
 _ACCEPT, _RETURN = struct.pack("=i", -2), struct.pack("=i", -5)  # -NF_ACCEPT - 1, -NF_REPEAT - 1
 
 
@@ -167,6 +168,14 @@ def _chains(table: str, family: Family) -> dict[ChainId, ChainContents]:
         # The last rule of each chain is its policy, or the return to its caller.
         contents[table, name] = ChainContents(_head(base, last[-8:-4]) + last[:-8], tuple(rules))
     return contents
+
+
+def asks_for_protocol_all(rule: bytes, family: Family) -> bool:
+    """Whether *rule*, as in `ChainContents`, has the test `-p all` of ip6tables, which is one of its own."""
+    if family is Family.IPV4 or len(rule) < _LAYOUTS[family].packet:
+        return False
+    protocol, flags = struct.unpack_from("=HxB", rule, _IPV6_PROTOCOL)
+    return not protocol and bool(flags & _ASKS_FOR_PROTOCOL)
 
 
 def _head(base: bool, verdict: bytes) -> bytes:

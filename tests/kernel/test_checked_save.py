@@ -164,6 +164,16 @@ def test_a_rule_that_never_matches_is_not_read_as_one_that_always_does(family: F
             namespace.call(read, family, Backend.LEGACY)
 
 
+def test_the_protocol_all_of_ip6tables_is_named_as_what_is_not_printed() -> None:
+    """It makes the kernel search for the protocol, so it is no test that holds always."""
+    with Namespace() as namespace:
+        for words in ("-p tcp", "-p all -s fd00::1"):
+            namespace.run(["ip6tables-legacy", "-A", "INPUT", *words.split(), "-j", "DROP"])
+        with pytest.raises(Misread, match="rule 2: the kernel has another rule; it has `-p all`") as caught:
+            namespace.call(read, Family.IPV6, Backend.LEGACY)
+        assert "rule 1" not in str(caught.value)
+
+
 # What rules refer to.
 
 
