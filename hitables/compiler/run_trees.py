@@ -123,7 +123,7 @@ class RunTrees:
             if by_box and self.pays(boxes, trees[best], by_box[0], backend_prices):
                 more += by_box
             kinds = crossing()
-            more += apart(boxes, kinds.by_kind(), nesting, budget, self.grow) if kinds else []
+            more += self.told_apart(boxes, kinds, nesting, budget) if kinds else []
             if more:
                 tree_means = np.concatenate([tree_means, means(boxes, [trees[0], *more], backend_prices)[1:]])
                 tried = [best, *range(len(trees), len(trees) + len(more))]
@@ -206,6 +206,20 @@ class RunTrees:
                 break
             allowed = grown.printed_rules() + spare
         return [] if fitting is None else [fitting]
+
+    def told_apart(self, boxes: Boxes, kinds: Crossing, nesting: int, budget: int) -> list[Tree]:
+        """The trees that tell the kinds of rules apart, of at most *budget* printed rules."""
+        fitting: list[Tree] = []
+        allowed = budget
+        for _ in range(BUDGETS_TRIED):
+            trees = apart(boxes, kinds.by_kind(), nesting, allowed, self.grow)
+            fitting += [tree for tree in trees if tree.printed_rules() <= budget]
+            # What joins the parts is printed, too; no budget counts it before they are grown.
+            excess = max((tree.printed_rules() - budget for tree in trees), default=0)
+            if excess <= 0:
+                break
+            allowed -= excess
+        return fitting
 
     def grow(self, boxes: Boxes, nesting: int, budget: int, **chosen: Any) -> Tree:
         """A tree over the boxes; the list where a tree takes more memory than there is."""
