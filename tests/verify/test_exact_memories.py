@@ -55,6 +55,12 @@ def test_one_memory_must_not_become_two() -> None:
     assert differ(one, shared) is None
 
 
+def test_what_a_rule_asks_behind_its_memory_counts() -> None:
+    one, other = (program(rule(LIMIT, source(0, last), DROPS)) for last in (9, 10))
+    assert differ(one, one) is None
+    assert differ(one, other) is not None
+
+
 @pytest.mark.parametrize("memory", [LIMIT, RECENT])
 def test_what_follows_a_chain_that_drops_what_a_memory_tells_is_compared(memory: Match) -> None:
     """The only rule of the chain decides all packets, or none: the memory may say no."""
