@@ -122,6 +122,8 @@ def test_of_parts_that_overlap_the_longest_is_taken() -> None:
         ("-m mark --mark 1", "-j MARK --set-mark 1", 0),
         ("-m mark --mark 1", "-j LOG", 1),
         ("-m dscp --dscp 1", "-j MARK --set-mark 1", 1),
+        ("-p tcp", "-j UNHEARD --of", 0),  # which may write addresses
+        ("-p tcp", "-j LOG", 1),
     ],
 )
 def test_a_rule_that_tests_what_the_table_writes_must_stay(test: str, writer: str, parts: int) -> None:

@@ -66,6 +66,11 @@ def test_a_rule_that_leaves_its_chain_is_left_as_it_is(target: str) -> None:
     above = filtered(f"{WEB} {limit('hashlimit', 'above')} {target}", f"{WEB} -j DROP", "-A log -j LOG")
     upto = filtered(f"{WEB} {limit('hashlimit', 'upto')} -j ACCEPT", f"{WEB} -j DROP", "-A log -j LOG")
     assert not is_equal(above, upto) and is_equal(above, above)
+    # Behind the rule of `upto` all are dropped; the policy lets those through that left.
+    drops = filtered(f"{WEB} {limit('hashlimit', 'upto')} -j log", f"{WEB} -j DROP", "-A log -j LOG")
+    logs = drops.replace("-j log", "-j DROP").replace(f"{WEB} -j DROP", f"{WEB} -j LOG\n{WEB} -j DROP")
+    for asks in (drops, drops.replace("-j log", "-j DROP"), logs):
+        assert not hitables.check(above, asks)
 
 
 def send_ten() -> None:

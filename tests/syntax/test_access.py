@@ -49,7 +49,14 @@ CHANGES = [
     ("-m length --length 60", "-j FANCY --level 3", "mangle OUTPUT"),
     ("-m time --timestop 12:00", "-j FANCY --level 3", "mangle OUTPUT"),
     ("-p udp -m udp --dport 7", "-j FANCY --level 3", "mangle OUTPUT"),
+    ("-p udp -m multiport --ports 7", "-j FANCY --level 3", "mangle OUTPUT"),
+    ("-p icmp -m icmp --icmp-type 8", "-j FANCY --level 3", "mangle OUTPUT"),
+    ("-p tcp -m tcp --syn", "-j FANCY --level 3", "mangle OUTPUT"),
+    ("-s 10.1.0.0/16", "-j FANCY --level 3", "mangle OUTPUT"),
     ("-i eth0", "-m ndpi --http", "mangle PREROUTING"),
+    ("-o eth0", "-m ndpi --http", "mangle OUTPUT"),
+    ("-m physdev --physdev-in port1", "-m ndpi --http", "mangle PREROUTING"),
+    ("-m physdev --physdev-out port1", "-m ndpi --http", "mangle POSTROUTING"),
 ]  # fmt: skip
 KEEPS = [
     ("-m length --length 60", "-j MARK --set-mark 1", "mangle OUTPUT"),

@@ -305,6 +305,12 @@ def test_one_spelling_with_two_meanings_is_not_decided() -> None:
     other = MARKED._replace(reads=frozenset({Metadata.CT}))
     answer = ask(program(Rule((MARKED,), DROPS)), program(Rule((other,), DROPS)))
     assert isinstance(answer, Undecided) and "'mark 1' is spelt alike" in answer.reason
+    sets, does_not = (
+        Target("MARK", Kind.VERDICT, "MARK 1", ends=Ends.NEVER, writes=frozenset(states))
+        for states in ({Metadata.MARK}, ())
+    )
+    answer = ask(program(Rule((), sets)), program(Rule((), does_not)))
+    assert isinstance(answer, Undecided) and "'MARK 1' is spelt alike" in answer.reason
 
 
 def test_the_error_for_the_missing_library_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,10 +44,10 @@ from hitables.ir.rule import EVERYTHING, Ends, Kind, Match, Metadata, Role, Rule
 from hitables.ir.rule import Test as FieldTest
 from hitables.simulate import sampling
 from hitables.simulate.interpreter import Interner, Interpreter
-from hitables.verify import exact
+from hitables.verify import bdd, exact
 from hitables.verify.deadline import Deadline
 from hitables.verify.encoding import Encoding
-from hitables.verify.question import Difference, Equal, Question, Undecided, differs
+from hitables.verify.question import Answer, Difference, Equal, Question, Undecided, differs
 
 pytestmark = pytest.mark.engine
 NOTRACK = Target("CT", Kind.VERDICT, "CT --notrack", ends=Ends.NEVER, writes=frozenset({Metadata.CT}))
@@ -327,6 +327,16 @@ def test_either_of_two_ports_is_read_again_behind_a_chain_that_writes_for_other_
     assert differ(one, other) is None and differ(other, one) is None
 
 
+def test_a_packet_of_which_neither_port_is_listed_has_neither() -> None:
+    def of(*rules: str) -> Program:
+        lines = "".join(f"-A FORWARD -p tcp -m multiport {each}\n" for each in rules)
+        return hitables.read(f"*filter\n{lines}COMMIT\n")
+
+    one_by_one = of("--sports 5 -j ACCEPT", "--dports 5 -j ACCEPT", "! --sports 5 -j DROP")
+    assert differ(of("! --ports 5 -j DROP"), one_by_one) is None
+    assert differ(of("--ports 5 -j ACCEPT", "! --dports 5 -j DROP"), one_by_one) is None
+
+
 def test_what_the_backends_read_differently_is_a_difference() -> None:
     native = program(rule(proto(TCP), dport(5, 5), DROPS), built_in="FORWARD")
     xtables = program(rule(proto(TCP), dport(5, 5)._replace(native=False), DROPS), built_in="FORWARD")
@@ -351,6 +361,48 @@ def test_a_header_cut_off_may_be_dropped_earlier_but_never_let_through(
     onward = differ(before, after, backends=legacy, malformed=malformed)
     # A later fragment has no ports, so it is no longer accepted by name; the policy accepts it.
     assert (onward is not None) == differs_onward
+
+
+@pytest.mark.parametrize("engine", [exact.check, bdd.check])
+def test_a_fragment_at_offset_1_is_dropped_by_the_tcp_match_alone(engine: Callable[..., Answer]) -> None:
+    """Both matches drop what is too short."""
+    drops, passes = (
+        program(
+            rule(proto(TCP), dport(5, 5)._replace(native=False, strict=strict), DROPS), built_in="FORWARD"
+        )
+        for strict in (True, False)
+    )
+    lost = engine(drops, passes, Question())
+    assert isinstance(lost, Difference) and lost.packet is not None and lost.packet.offset_one
+    assert isinstance(engine(passes, drops, Question()), Equal)
+    assert isinstance(engine(passes, drops, Question(malformed="exact")), Difference)
+
+
+def test_no_packet_may_be_dropped_that_is_read_as_a_malformed_one() -> None:
+    """nft finds no port in a tcp header that is cut off, nor in one of GRE, which is none."""
+    before = program(rule(proto(TCP), dport(5, 5), DROPS))
+    after = program(rule(proto(TCP), dport(5, 5), DROPS), rule(proto(47), DROPS))
+    difference = differ(before, after)
+    assert difference is not None and difference.packet is not None
+    assert difference.packet.values[Field.PROTO] == 47 and not is_malformed(difference.packet)
+
+
+def test_a_write_changes_a_port_of_a_short_header_if_not_of_a_later_fragment() -> None:
+    """nft reads both alike: of two or three bytes, they have a source port, and no other."""
+    first = (
+        "-p udp -m udp --dport 5 -j ACCEPT",
+        "-p udp -m udp ! --dport 5 -j ACCEPT",
+        "-p udp -m udp --sport 5 -j ACCEPT",
+        "-j UNHEARD --of",
+    )
+    drops = "-p udp -m udp --sport 5 -j DROP"
+    before, after = (
+        hitables.read("*filter\n" + "".join(f"-A FORWARD {each}\n" for each in rules) + "COMMIT\n")
+        for rules in ((*first, drops), first)
+    )
+    difference = differ(before, after, backends=(Backend.NFT,))
+    assert difference is not None and difference.packet is not None
+    assert is_malformed(difference.packet) and not difference.packet.is_later_fragment
 
 
 def test_different_policies_differ_for_the_packets_that_reach_the_end() -> None:

@@ -55,6 +55,22 @@ def test_one_memory_must_not_become_two() -> None:
     assert differ(one, shared) is None
 
 
+def test_what_a_rule_asks_behind_its_memory_counts() -> None:
+    one, other = (program(rule(LIMIT, source(0, last), DROPS)) for last in (9, 10))
+    assert differ(one, one) is None
+    assert differ(one, other) is not None
+
+
+@pytest.mark.parametrize("memory", [LIMIT, RECENT])
+def test_what_follows_a_chain_that_drops_what_a_memory_tells_is_compared(memory: Match) -> None:
+    """The only rule of the chain decides all packets, or none: the memory may say no."""
+    drops, accepts = (
+        program(rule(jump("asks")), rule(end), asks=(rule(memory, DROPS),)) for end in (DROPS, ACCEPT)
+    )
+    assert differ(drops, drops) is None
+    assert differ(drops, accepts) is not None
+
+
 @pytest.mark.parametrize("engine", [exact.check, bdd.check])
 def test_a_memory_shared_by_two_chains_must_not_become_two(engine: Callable[..., Answer]) -> None:
     def two(first: str, second: str, **chains: tuple[Rule, ...]) -> Program:

@@ -35,6 +35,13 @@ NO_PAIRS = [
     ("set --match-set a src --return-nomatch", "set ! --match-set a src"),
     ("string --algo bm --string ab --from 3", "string --algo bm ! --string ab"),
     ("time --weekdays Mon", "time ! --weekdays Mon"),
+    ("physdev --physdev-out a", "physdev ! --physdev-out a"),
+    # A packet without a conntrack entry matches neither.
+    ("conntrack --ctproto 6", "conntrack ! --ctproto 6"),
+    (
+        "connbytes --connbytes 5:9 --connbytes-dir both --connbytes-mode bytes",
+        "connbytes ! --connbytes 5:9 --connbytes-dir both --connbytes-mode bytes",
+    ),
 ]
 
 

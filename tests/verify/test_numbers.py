@@ -61,6 +61,8 @@ DIFFERENT = [
     (["-j CONNMARK --set-mark 3", "-m connmark --mark 3 -j DROP"], ["-j CONNMARK --set-mark 3", "-j DROP"]),
     (["-m addrtype --dst-type LOCAL -j ACCEPT", "-m addrtype --dst-type LOCAL --limit-iface-in -j DROP"],
      ["-m addrtype --dst-type LOCAL --limit-iface-in -j DROP", "-m addrtype --dst-type LOCAL -j ACCEPT"]),
+    (["-m addrtype --dst-type LOCAL -j ACCEPT", "-m addrtype --dst-type LOCAL --limit-iface-in -j DROP"],
+     ["-m addrtype --dst-type LOCAL -j ACCEPT"]),
     (["-j MARK --or-mark 4", "-m mark --mark 5 -j ACCEPT", "-j DROP"], ["-j MARK --or-mark 4", "-j DROP"]),
     (["-j TTL --ttl-inc 3", "-m ttl --ttl-lt 4 -j DROP"], ["-j TTL --ttl-inc 3", "-j DROP"]),
     (["-j CONNMARK --restore-mark", "-m mark --mark 1 -j DROP"],
@@ -111,6 +113,20 @@ def test_owners_are_related() -> None:
     assert hitables.check(all_owners, of("-j DROP")).result is hitables.Result.DIFFERENT, (
         "no socket, no owner"
     )
+
+
+@pytest.mark.parametrize("option", ["--uid-owner 5", "--gid-owner 5", "--socket-exists"])
+@pytest.mark.parametrize("engine", ["exact", "diagrams"])
+def test_a_packet_without_a_socket_has_another_owner(option: str, engine: str) -> None:
+    def drops(*options: str) -> hitables.Program:
+        lines = "".join(f"-A OUTPUT {option} -j DROP\n" for option in options)
+        return hitables.read(f"*filter\n:OUTPUT ACCEPT\n{lines}COMMIT\n")
+
+    every = hitables.check(drops(f"-m owner {option}", f"-m owner ! {option}"), drops(""), engine=engine)
+    assert every.result is hitables.Result.EQUAL
+    # With --suppl-groups neither matches it.
+    groups = (f"-m owner {sign}--gid-owner 5 --suppl-groups" for sign in ("", "! "))
+    assert hitables.check(drops(*groups), drops(""), engine=engine).result is hitables.Result.DIFFERENT
 
 
 def test_numbers_that_the_cells_cannot_relate_are_no_proof_and_no_difference(

@@ -77,6 +77,17 @@ def test_a_written_default_mask_equals_an_omitted_one() -> None:
     assert isinstance(exact.check(read(text(*rules)), read(text(*saved)), Question()), Equal)
 
 
+def test_the_rule_that_nft_loads_first_gives_a_list_its_mask() -> None:
+    """Legacy loads INPUT before user, wherever the rules stand in the text."""
+    head, rules = "*filter\n:INPUT ACCEPT\n:user -\n", [f"-A user {RECENT[0]}", f"-A INPUT {RECENT[1]}"]
+    one, other = (
+        read("\n".join([head + each[0], each[1], "-A INPUT -j user", "COMMIT", ""]))
+        for each in (rules, rules[::-1])
+    )
+    assert isinstance(exact.check(one, one, Question()), Equal)
+    assert isinstance(exact.check(one, other, Question()), Difference)
+
+
 def test_rules_that_configure_one_memory_alike_may_be_exchanged() -> None:
     rules = f"-s 10.3.0.0/16 {LIMIT} 9/sec -j DROP", f"-s 10.2.0.0/16 {LIMIT} 9/sec -j DROP"
     assert isinstance(exact.check(read(text(*rules)), read(text(*rules[::-1])), Question()), Equal)
