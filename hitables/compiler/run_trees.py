@@ -213,9 +213,13 @@ class RunTrees:
         allowed = budget
         for _ in range(BUDGETS_TRIED):
             trees = apart(boxes, kinds.by_kind(), nesting, allowed, self.grow)
-            fitting += [tree for tree in trees if tree.printed_rules() <= budget]
+            sizes = [tree.printed_rules() for tree in trees]
+            known = {tree.printed_rules() for tree in fitting}
+            fitting += [
+                tree for tree, size in zip(trees, sizes, strict=True) if size <= budget and size not in known
+            ]
             # What joins the parts is printed, too; no budget counts it before they are grown.
-            excess = max((tree.printed_rules() - budget for tree in trees), default=0)
+            excess = max(sizes, default=budget) - budget
             if excess <= 0:
                 break
             allowed -= excess
