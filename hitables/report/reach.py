@@ -15,8 +15,9 @@ from ..ir.fields import Family, Field
 from ..ir.intervals import Values
 from ..ir.packet import Backend
 from ..ir.program import Program
-from ..nouns import counted
+from ..nouns import counted, lines_named
 from ..sources.known import Known
+from ..verify.earlier_rules import DROPS, UNTRACKS, Earlier
 from ..verify.question import KERNEL_POLICY
 from ..verify.reach import Reached, ReachedBox
 from .region_text import Condition, conditions, describe, describe_conditions
@@ -126,6 +127,19 @@ def _words(outcome: ReachedBox, box: Box, family: Family, said: Sequence[Conditi
     if set(outcome.backends) != set(Backend):
         words += f" ({outcome.backends[0].value} only)"
     return words
+
+
+def describe_earlier(earlier: Earlier) -> str:
+    """A note of what an earlier table does with packets of the question."""
+    who = [lines_named(earlier.lines)] if earlier.lines else []
+    who += [f"the policy of {chain}" for chain in earlier.policies]
+    s = "" if len(earlier.lines) + len(earlier.policies) > 1 else "s"
+    does = f"set{s} the {earlier.kind} of some of these packets before: the answer speaks of it"
+    if earlier.kind == DROPS:
+        does = f"drop{s} some of these packets before"
+    elif earlier.kind == UNTRACKS:
+        does = f"leave{s} some of these packets untracked: ask for them with --ctstate UNTRACKED"
+    return f"{' and '.join(who)} (table {earlier.table}) {does}"
 
 
 def as_json(reached: Reached, program: Program, box: Box, known: Known | None = None) -> dict[str, Any]:

@@ -296,7 +296,7 @@ def _limited(table: Table, chains: Iterable[str], box: Mapping[Field, Values], f
     return table.of(by_name)
 
 
-def _passes(verdict: str) -> bool:
+def lets_pass(verdict: str) -> bool:
     return verdict.split(" ")[0] not in _STOPPING
 
 
@@ -311,7 +311,7 @@ def _with_own_verdicts(table: Table, passes: bool) -> Table:
             _with_own_verdict(rule, f"{chain.name}{_MARK}{at}", passes) for at, rule in enumerate(chain.rules)
         )
         policy = chain.policy
-        if policy is not None and _passes(policy) is passes:
+        if policy is not None and lets_pass(policy) is passes:
             policy = f"{policy}{_MARK}{chain.name}"
         chains[chain.name] = replace(chain, rules=rules, policy=policy)
     return table.of(chains)
@@ -319,7 +319,7 @@ def _with_own_verdicts(table: Table, passes: bool) -> Table:
 
 def _with_own_verdict(rule: Rule, place: str, passes: bool) -> Rule:
     target = rule.target
-    if target is None or target is _OUTSIDE or not target.is_final or _passes(target.key) is not passes:
+    if target is None or target is _OUTSIDE or not target.is_final or lets_pass(target.key) is not passes:
         return rule
     return rule._replace(target=replace(target, key=f"{target.key}{_MARK}{place}"))
 
