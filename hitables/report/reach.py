@@ -93,7 +93,19 @@ def _rule(outcome: ReachedBox, program: Program) -> str:
 
 
 def _conditions(outcome: ReachedBox) -> list[Condition]:
-    return conditions(outcome.facts, outcome.asked)
+    """Those of a memory with the line of the rule that asks: other rules may ask the same.
+
+    A rule asks again where two others enter its chain.
+    """
+    words = conditions(outcome.facts, ())
+    times: Counter[tuple[str, str, int]] = Counter()
+    for one in outcome.asked:
+        times[one.key, one.chain, one.at] += 1
+        time = times[one.key, one.chain, one.at]
+        place = f" of line {one.line}" if one.line else ""
+        again = f" (evaluation {time})" if time > 1 else ""
+        words.append(("when", f'"{one.key}"{place}{again}', one.held))
+    return words
 
 
 def _shared_conditions(reached: Reached) -> dict[tuple[str, str], list[Condition]]:
@@ -179,7 +191,7 @@ def _region(outcome: ReachedBox, program: Program, box: Box, known: Known | None
         "box": _box(outcome.box),
         "no_mac": outcome.no_mac,
         "facts": [{"key": key, "holds": holds} for key, holds in outcome.facts],
-        "asked": [{"key": key, "yes": yes} for key, yes in outcome.asked],
+        "asked": [{"key": one.key, "yes": one.held, "line": one.line} for one in outcome.asked],
         "headers": str(outcome.headers),
     }
 
