@@ -385,6 +385,18 @@ def test_the_answer_names_file_and_line(tmp_path: Path) -> None:
     assert document["complete"] and {each["source"]["line"] for each in document["regions"]} == {12}
 
 
+def test_the_rule_whose_memory_answers_is_named_by_its_line_in_the_source(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    accepts = [f"-A INPUT -s 10.{at}.0.0/16 -p tcp -m tcp --dport {at + 20} -j ACCEPT" for at in range(30)]
+    accepts.insert(15, "-A INPUT -p tcp -m recent --update --seconds 60 --name S -j DROP")
+    source.write_text("\n".join(["*filter", ":INPUT DROP [0:0]", *accepts, "COMMIT\n"]))
+    run("compile", source, "-o", tmp_path / "compiled", "--map", tmp_path / "map")
+    question = "--chain", "INPUT", "--to", ":40", "--proto", "tcp"
+    told = run("reach", tmp_path / "compiled", "--map", tmp_path / "map", *question).stdout
+    assert f'--update" of {source}:18 does not match' in told and "of line" not in told
+    assert '--update" of line ' in run("reach", tmp_path / "compiled", *question).stdout
+
+
 def test_the_status_says_whether_a_packet_passes() -> None:
     done = run("reach", OFFICE, "--to", "192.0.2.1:23", "--chain", "FORWARD", "--from", "192.0.2.2", status=1)
     assert "no such packet passes" in done.stdout
