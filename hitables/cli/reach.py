@@ -120,9 +120,10 @@ def reach(
     """List the packets that the rules in FILE let pass, as regions of headers, with the rules that decide.
 
     The answer is exact: it has every packet of the question. Only whole packets are meant, no later
-    fragments and none with broken headers; and only one table, as nat and mangle may drop or change packets
-    too. The chains of --leave, and targets that hitables does not know, may let a packet pass. Exit status
-    0: some packet passes, or may; 1: none; 2: undecided, or an error.
+    fragments and none with broken headers; and only one table. Notes name rules of earlier tables that drop
+    such packets, change their destination, leave them untracked, or set a mark that the answer speaks of.
+    The chains of --leave, and targets that hitables does not know, may let a packet pass. Exit status 0:
+    some packet passes, or may; 1: none; 2: undecided, or an error.
     """
     from ..errors import HitablesError
     from ..files import check_outputs
@@ -133,6 +134,7 @@ def reach(
     from ..nouns import lines_named
     from ..parse.region_words import leaves_out_discovery, region, without_packets
     from ..report import reach as report
+    from ..verify.earlier_rules import earlier_rules
     from ..verify.question import Question
     from ..verify.reach import reach as find
     from .terminal import TROUBLE, Differ
@@ -176,7 +178,11 @@ def reach(
         max_memory=max_memory,
     )
     with progress_bar() as progress:
-        reached = find(hide(program, patterns_of(leave)), box, question, progress, dropped)
+        hidden = hide(program, patterns_of(leave))
+        reached = find(hidden, box, question, progress, dropped)
+        earlier = list(earlier_rules(hidden, box, question, reached, progress))
+    for each in earlier:
+        click.echo(f"hitables: {report.describe_earlier(each)}", err=True)
     if is_json(form, as_json):
         click.echo(json.dumps(report.as_json(reached, program, box, known), indent=1))
     else:

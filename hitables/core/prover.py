@@ -43,6 +43,7 @@ class ProveOp(enum.IntEnum):
     CUT = lib.PROVE_CUT
     EVENT = lib.PROVE_EVENT
     WRITE = lib.PROVE_WRITE
+    SURE = lib.PROVE_SURE
     NEVER = lib.PROVE_NEVER
 
 

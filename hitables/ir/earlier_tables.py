@@ -31,12 +31,12 @@ def untracked_by(program: Program, spelled: Spelled, backend: Backend) -> int:
         values[Field.OIF] = 0
     walk = run_assuming(raw, chain, replace(spelled.packet, values=values), backend).walk
     for step in walk.steps:
-        if step.outcome is Outcome.YES and _leaves_untracked(step.rule):
+        if step.outcome is Outcome.YES and leaves_untracked(step.rule):
             return step.rule.line
     return 0
 
 
-def _leaves_untracked(rule: Rule) -> bool:
+def leaves_untracked(rule: Rule) -> bool:
     target = rule.target
     return target is not None and (
         target.name == "NOTRACK" or (target.name == "CT" and "--notrack" in target.words)

@@ -15,8 +15,9 @@ from ..ir.fields import Family, Field
 from ..ir.intervals import Values
 from ..ir.packet import Backend
 from ..ir.program import Program
-from ..nouns import counted
+from ..nouns import counted, lines_named
 from ..sources.known import Known
+from ..verify.earlier_rules import DROPS, UNTRACKS, Earlier
 from ..verify.question import KERNEL_POLICY
 from ..verify.reach import Reached, ReachedBox
 from .region_text import Condition, conditions, describe, describe_conditions
@@ -33,21 +34,22 @@ def show(reached: Reached, program: Program, box: Box, limit: int, known: Known 
     """An entry for each rule, the one of most headers first; rules beyond *limit* are only counted."""
     lines = [f"{describe(box, program.family)}:"]
     groups = _groups(reached)
-    shared = _shared_conditions(reached)
+    shared = _shared_conditions(reached, known)
     place: tuple[str, str] | None = None
     for group in groups[:limit]:
         first = group[0]
         if place != (first.table, first.entered):
             place = first.table, first.entered
             lines.append(f"table {first.table}, chain {first.entered}{describe_conditions(shared[place])}:")
-        own = [_without(_conditions(each), shared[place]) for each in group]
+        own = [_without(_conditions(each, known), shared[place]) for each in group]
         of_all = _common(own) if len(own) > 1 else []
         colon = ":" if of_all else ""
         lines.append(
             f"  {first.verdict} {_decider(first, program, known)}{describe_conditions(of_all)}{colon}"
         )
         lines += [
-            f"    {_words(each, box, program.family, [*shared[place], *of_all])}" for each in group[:REGIONS]
+            f"    {_words(each, box, program.family, known, [*shared[place], *of_all])}"
+            for each in group[:REGIONS]
         ]
         if len(group) > REGIONS:
             lines.append(f"    … and {counted(len(group) - REGIONS, 'smaller region')}")
@@ -91,15 +93,30 @@ def _rule(outcome: ReachedBox, program: Program) -> str:
     return rule_text(rule._replace(counters=None), outcome.chain)
 
 
-def _conditions(outcome: ReachedBox) -> list[Condition]:
-    return conditions(outcome.facts, outcome.asked)
+def _conditions(outcome: ReachedBox, known: Known | None) -> list[Condition]:
+    """Those of a memory with the line of the rule that asks, in the source if it is known.
+
+    Other rules may ask the same; and a rule asks again where two others enter its chain.
+    """
+    words = conditions(outcome.facts, ())
+    times: Counter[str] = Counter()
+    for one in outcome.asked:
+        origin = known.origin(outcome.table, one.chain, one.at) if known else None
+        place = f" of line {one.line}" if one.line else ""
+        if known and origin:
+            place = f" of {known.file(outcome.table)}:{origin.rule.line}"
+        asking = f'"{one.key}"{place}'
+        times[asking] += 1
+        again = f" (evaluation {times[asking]})" if times[asking] > 1 else ""
+        words.append(("when", f"{asking}{again}", one.held))
+    return words
 
 
-def _shared_conditions(reached: Reached) -> dict[tuple[str, str], list[Condition]]:
+def _shared_conditions(reached: Reached, known: Known | None) -> dict[tuple[str, str], list[Condition]]:
     """By table and chain the conditions of all its outcomes, if it has several."""
     by_place: dict[tuple[str, str], list[list[Condition]]] = {}
     for each in reached.outcomes:
-        by_place.setdefault((each.table, each.entered), []).append(_conditions(each))
+        by_place.setdefault((each.table, each.entered), []).append(_conditions(each, known))
     return {place: _common(lists) if len(lists) > 1 else [] for place, lists in by_place.items()}
 
 
@@ -115,17 +132,32 @@ def _without(given: Sequence[Condition], said: Sequence[Condition]) -> list[Cond
     return list((Counter(given) - Counter(said)).elements())
 
 
-def _words(outcome: ReachedBox, box: Box, family: Family, said: Sequence[Condition] = ()) -> str:
+def _words(
+    outcome: ReachedBox, box: Box, family: Family, known: Known | None, said: Sequence[Condition] = ()
+) -> str:
     """The packets of *outcome* in words that do not repeat the question, nor the conditions *said* before."""
     own = {field: values for field, values in outcome.box.items() if box.get(field) != values}
     words = describe(own, family)
     if Field.PROTO not in own:
         words = words.removeprefix("any protocol").strip()
-    rest = _without(_conditions(outcome), said)
+    rest = _without(_conditions(outcome, known), said)
     words = (words or ("all" if rest else "all of them")) + describe_conditions(rest)
     if set(outcome.backends) != set(Backend):
         words += f" ({outcome.backends[0].value} only)"
     return words
+
+
+def describe_earlier(earlier: Earlier) -> str:
+    """A note of what an earlier table does with packets of the question."""
+    who = [lines_named(earlier.lines)] if earlier.lines else []
+    who += [f"the policy of {chain}" for chain in earlier.policies]
+    s = "" if len(earlier.lines) + len(earlier.policies) > 1 else "s"
+    does = f"set{s} the {earlier.kind} of some of these packets before: the answer speaks of it"
+    if earlier.kind == DROPS:
+        does = f"drop{s} some of these packets before"
+    elif earlier.kind == UNTRACKS:
+        does = f"leave{s} some of these packets untracked: ask for them with --ctstate UNTRACKED"
+    return f"{' and '.join(who)} (table {earlier.table}) {does}"
 
 
 def as_json(reached: Reached, program: Program, box: Box, known: Known | None = None) -> dict[str, Any]:
@@ -161,11 +193,11 @@ def _region(outcome: ReachedBox, program: Program, box: Box, known: Known | None
             "chain": origin.chain,
             "rule": origin.text,
         },
-        "words": _words(outcome, box, program.family),
+        "words": _words(outcome, box, program.family, known),
         "box": _box(outcome.box),
         "no_mac": outcome.no_mac,
         "facts": [{"key": key, "holds": holds} for key, holds in outcome.facts],
-        "asked": [{"key": key, "yes": yes} for key, yes in outcome.asked],
+        "asked": [{"key": one.key, "yes": one.held, "line": one.line} for one in outcome.asked],
         "headers": str(outcome.headers),
     }
 

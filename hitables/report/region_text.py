@@ -63,20 +63,23 @@ def describe(box: Mapping[Field, Values], family: Family) -> str:
     return " ".join(words)
 
 
-# "where" for a fact, "when" for an answer of a memory; its key; whether it is true.
+# "where" for a fact, "when" for an answer of a memory; its key in words; whether it is true.
 Condition = tuple[str, str, bool]
 
 
 def conditions(facts: Iterable[tuple[str, bool]], asked: Iterable[tuple[str, bool]]) -> list[Condition]:
     """The conditions under which a box is treated so."""
-    return [*(("where", *each) for each in facts), *(("when", *each) for each in asked)]
+    return [
+        *(("where", f'"{key}"', holds) for key, holds in facts),
+        *(("when", f'"{key}"', held) for key, held in asked),
+    ]
 
 
 def describe_conditions(given: Iterable[Condition]) -> str:
     """Conditions in words, each after a comma; those of a kind that are not true as one."""
     together: dict[tuple[str, str | None], list[str]] = {}
     for word, key, is_true in given:
-        together.setdefault((word, key if is_true else None), []).append(f'"{key}"')
+        together.setdefault((word, key if is_true else None), []).append(key)
     words = ""
     for (word, true_key), keys in together.items():
         yes, no = _VERBS[word]

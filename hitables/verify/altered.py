@@ -177,7 +177,9 @@ class AlteredTable:
                 yield each
 
     def _class_provers(self, backend: Backend) -> Iterator[ClassProver]:
-        encoding = Encoding((self._table, self._table), self._family, backend, self._question.verdict_only)
+        encoding = Encoding(
+            (self._table, self._table), self._family, backend, self._question.verdict_only, sure_answers=True
+        )
         for packets in encoding.classes():
             each = ClassProver(encoding, packets, encoding.prover(self._question.max_memory))
             each.prover.treat_as_same()

@@ -72,10 +72,16 @@ class Encoding:
     """
 
     def __init__(
-        self, tables: tuple[Table, Table], family: Family, backend: Backend, verdict_only: bool = False
+        self,
+        tables: tuple[Table, Table],
+        family: Family,
+        backend: Backend,
+        verdict_only: bool = False,
+        sure_answers: bool = False,
     ) -> None:
         tables = without_circles(tables[0]), without_circles(tables[1])
         self.tables, self.family, self.backend, self.verdict_only = tables, family, backend, verdict_only
+        self.sure_answers = sure_answers
         self.chains_before = len(tables[0].chains)
         self._chains: list[Chain] = [chain for table in tables for chain in table.chains]
         self._chain_numbers = [{chain.name: at for at, chain in enumerate(table.chains)} for table in tables]
@@ -86,7 +92,7 @@ class Encoding:
         targets = list(map(attrgetter("target"), rules))
         makes = (target.makes for target in distinct(targets).objects if target is not None)
         self._assignments = dict.fromkeys(made for made in makes if made is not None)
-        self.matches = number_matches(matches, family, self._assignments)
+        self.matches = number_matches(matches, family, self._assignments, sure_answers)
         self.chain_start = _starts(
             np.fromiter((len(chain.rules) for chain in self._chains), np.int64, len(self._chains))
         )

@@ -102,7 +102,9 @@ def comparisons(before: Program, after: Program, question: Question) -> Iterator
                 pair = with_open_policies(before.table(table)), with_open_policies(after.table(table))
                 chains = [each for name, each in pairs if name == table]
                 if table not in encodings:
-                    encodings[table] = Encoding(pair, before.family, backend, question.verdict_only)
+                    encodings[table] = Encoding(
+                        pair, before.family, backend, question.verdict_only, question.sure_answers
+                    )
                     at_once[table] = AtOnce(encodings[table], question, deadline, chains)
                 tables = TableProver(pair, encodings[table].read_by(backend), question, deadline)
                 parts = Parts(at_once[table], backend)
@@ -324,7 +326,11 @@ class AtOnce:
         if form not in self._encodings:
             encoding = self.encoding
             self._encodings[form] = Encoding(
-                self.forms[form], encoding.family, encoding.backend, encoding.verdict_only
+                self.forms[form],
+                encoding.family,
+                encoding.backend,
+                encoding.verdict_only,
+                encoding.sure_answers,
             )
         return self._encodings[form]
 

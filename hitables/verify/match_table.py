@@ -27,6 +27,7 @@ from hitables.ir.fields import Family, Field
 from hitables.ir.packet import Backend
 from hitables.ir.rule import Match, Metadata, Role
 from hitables.ir.semantics import FIELDS_WRITTEN
+from hitables.ir.sure_answers import sure_answer
 
 from .coordinates import Coordinates, Pairs
 
@@ -165,9 +166,12 @@ class MatchTable:
 
 
 def number_matches(
-    matches: list[Match], family: Family, assignments: Iterable[Assignment] = ()
+    matches: list[Match], family: Family, assignments: Iterable[Assignment] = (), sure: bool = False
 ) -> MatchTable:
-    """Number the matches: one number for those that are read alike; *assignments*: of all targets."""
+    """Number the matches: one number for those that are read alike.
+
+    *assignments*: of all targets.  *sure*: the prover knows the answers that each packet gets alike.
+    """
     tests = number_tests(matches, family, assignments)
     sizes = np.fromiter(map(len, map(attrgetter("tests"), matches)), np.int64, len(matches))
     listed = np.fromiter(map(tests.numbers.__getitem__, _test_keys(matches)), np.int64, int(sizes.sum()))
@@ -199,7 +203,7 @@ def number_matches(
         tests,
         rank[number],
         list(keys),
-        {backend: _codes(distinct, tests, keys, backend) for backend in Backend},
+        {backend: _codes(distinct, tests, keys, backend, sure) for backend in Backend},
         bool(np.any(roles == Role.ONCE)),
         roles > Role.CONSTANT,
         roles == Role.ONCE,
@@ -271,7 +275,9 @@ def _numbered(values: Sequence[Any]) -> tuple[list[Any], Ints]:
     return list(number_of), np.fromiter(map(number_of.__getitem__, values), np.int64, len(values))
 
 
-def _codes(distinct: _Distinct, tests: TestTable, keys: dict[str, int], backend: Backend) -> tuple[U32, U32]:
+def _codes(
+    distinct: _Distinct, tests: TestTable, keys: dict[str, int], backend: Backend, sure: bool
+) -> tuple[U32, U32]:
     """The steps of the matches, and where those of each start."""
     plain = distinct.each(lambda kind: kind.is_plain) > 0
     native = distinct.each(lambda kind: kind.native and backend is Backend.NFT)
@@ -281,7 +287,7 @@ def _codes(distinct: _Distinct, tests: TestTable, keys: dict[str, int], backend:
         distinct.test_list[first_test[at] : first_test[at] + distinct.sizes[at]].tolist() for at in others
     )
     code_of_others, steps_of_others = _code(
-        map(distinct.matches.__getitem__, others), own_tests, tests, keys, backend
+        map(distinct.matches.__getitem__, others), own_tests, tests, keys, backend, sure
     )
     steps = distinct.sizes.copy()
     steps[~plain] = steps_of_others
@@ -305,6 +311,7 @@ def _code(
     tests: TestTable,
     keys: dict[str, int],
     backend: Backend,
+    sure: bool,
 ) -> tuple[array[int], list[int]]:
     """The steps of the matches, one match after the other, and how many each has."""
     code, counts = array("I"), []
@@ -333,6 +340,8 @@ def _code(
             code.extend((ProveOp.EVENT, keys[match.key] << 1 | (match.role is Role.ONCE)))
             if match.writes:
                 code.extend((ProveOp.WRITE, mask(match.writes)))
+            if sure and (answer := sure_answer(match)) is not None:
+                code.extend((ProveOp.SURE, answer))
         counts.append((len(code) - before) // 2)
     return code, counts
 

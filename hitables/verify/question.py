@@ -37,6 +37,8 @@ class Question:
     processor     seconds of this process's processor time; None: no limit
     each_class    seconds of processor time for each class of packets of a chain (exact.py); None: no limit
     max_memory    bytes; None: no limit
+    sure_answers  leave out what no packet gets: other answers than those that are the same for each
+                  (ir/sure_answers.py); read by exact.py alone
     """
 
     backends: tuple[Backend, ...] = tuple(Backend)
@@ -50,6 +52,7 @@ class Question:
     processor: float | None = None
     each_class: float | None = None
     max_memory: int | None = None
+    sure_answers: bool = False
 
     def __post_init__(self) -> None:
         # The enums are strings: callers may write the words.

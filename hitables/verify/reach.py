@@ -5,7 +5,8 @@ its own; then with one in which each rule that stops them has.  The two differ f
 prover cuts the header space exactly where another rule decides; the regions of one rule are joined as those
 of a diff.  Packets outside the box are decided alike, by rules put in front of the chain in both.  A rule of
 unknown effect (ir/foreign.py) decides in both where a fact of its own holds, and may let the packet pass.
-SYNPROXY decides the packets that it takes (ir/synproxy.py).
+SYNPROXY decides the packets that it takes (ir/synproxy.py).  In both, the key of a match with memory has its
+rule, so that the answers of two rules are told apart.
 
 Invariant: the regions are disjoint, and contain every whole packet of the box that comes to the chain,
 unless `Reached.complete` is False.  Later fragments and packets with broken headers are left out.
@@ -21,6 +22,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from typing import NamedTuple
 
 from hitables.ir.address_mask import AddressMask
 from hitables.ir.fields import Family, Field, top
@@ -37,7 +39,7 @@ from .diff import WHOLE, Changes, areas, explained
 from .exact import Comparison, Tell, comparisons
 from .question import Question, Undecided, with_open_policies
 
-Answers = tuple[tuple[str, bool], ...]  # of matches with memory or chance, in order
+Answers = tuple[tuple[str, bool], ...]
 
 # Regions of one class of packets, before they are joined: those that pass (True), and the others.
 MOST = {True: 20_000, False: 4_000}
@@ -45,8 +47,21 @@ MOST = {True: 20_000, False: 4_000}
 _STOPPING = ("DROP", "REJECT", "CHAOS", "DELUDE", "ECHO", "TARPIT")
 _OF_ONE_PROTOCOL = (Field.FLAGS, Field.ICMP)
 _OUTSIDE = Target("outside", Kind.VERDICT, "outside the question")
-_MARK = "\0"  # behind the verdicts of the copy, which no verdict of a text has
+_MARK = "\0"  # behind verdicts and keys of the copy, which no text has
 _DECIDES = "\0decides"  # the match of a rule that was added for one of unknown effect, or for SYNPROXY
+
+
+class Asked(NamedTuple):
+    """A match with memory or chance, of the rule at *line* (0: it has none), and whether it held.
+
+    chain, at  the rule
+    """
+
+    key: str
+    held: bool
+    chain: str
+    at: int
+    line: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +78,7 @@ class ReachedBox:
     box      values by field; a missing field may have any value
     no_mac   whether packets without a mac address are among them
     facts    CONSTANT matches and decisions of rules of unknown effect, and whether they hold
-    asked    matches with memory or chance that were asked, and whether they held
+    asked    matches with memory or chance that were asked, in order, without those that decide nothing
     headers  how many: addresses, protocol, and ports or icmp type
     """
 
@@ -78,7 +93,7 @@ class ReachedBox:
     box: Mapping[Field, Values]
     no_mac: bool
     facts: tuple[tuple[str, bool], ...]
-    asked: tuple[tuple[str, bool], ...]
+    asked: tuple[Asked, ...]
     headers: int
 
 
@@ -122,7 +137,7 @@ def reach(
         for comparison in _comparisons(program, box, question, passes):
             tell(f"{comparison.table} {comparison.chain}, {comparison.backend.value}")
             for each in _with_sure_answers(
-                _of_chain(comparison, out, passes, most or MOST[passes]), sure, masks
+                _of_chain(program, comparison, out, passes, most or MOST[passes]), sure, masks
             ):
                 key = (_place(each), tuple(each.box.items()), each.no_mac, each.facts, each.asked)
                 same = merged.get(key)
@@ -175,12 +190,13 @@ def _with_sure_answers(
         told = dict(sure)
         for key, asked in masks.items():
             told.update((key, asked.holds(address)) for address in _only_value(each, asked))
-        if all(told.get(key, held) == held for key, held in (*each.facts, *each.asked)):
-            yield replace(each, facts=_without(each.facts, told), asked=_without(each.asked, told))
-
-
-def _without(answers: Answers, told: Mapping[str, bool]) -> Answers:
-    return tuple((key, held) for key, held in answers if key not in told)
+        answers = (*each.facts, *((one.key, one.held) for one in each.asked))
+        if all(told.get(key, held) == held for key, held in answers):
+            yield replace(
+                each,
+                facts=tuple((key, held) for key, held in each.facts if key not in told),
+                asked=tuple(one for one in each.asked if one.key not in told),
+            )
 
 
 def _only_value(outcome: ReachedBox, asked: AddressMask) -> tuple[int, ...]:
@@ -203,20 +219,31 @@ def _without_idle_answers(outcomes: Iterable[ReachedBox]) -> list[ReachedBox]:
     ]
 
 
-def _joined_answers(answers: list[Answers]) -> list[Answers]:
-    """Fewer lists of answers: two that differ in their last answer alone become one without it.
+def _joined_answers(answers: list[tuple[Asked, ...]]) -> list[tuple[Asked, ...]]:
+    """Fewer lists of answers: two that differ in one answer alone become one without it.
 
-    The questions behind an answer depend on it, so lists are joined from their ends.
+    The later answers come first, as questions may depend on those before.  Of a rule that is asked twice, as
+    two rules enter its chain, the earlier answer stays while there is a later one: without it the later one
+    would be taken for it.
     """
     current = dict.fromkeys(answers)
-    for length in range(max(map(len, current), default=0), 0, -1):
-        for each in [each for each in current if len(each) == length]:
-            *first, (key, held) = each
-            other = (*first, (key, not held))
-            if each in current and other in current:
-                del current[each], current[other]
-                current[tuple(first)] = None
+    is_joined = True
+    while is_joined:
+        is_joined = False
+        for each in sorted(current, key=len, reverse=True):
+            for at in reversed(range(len(each)) if each in current else ()):
+                one, rest = each[at], each[at + 1 :]
+                other = (*each[:at], one._replace(held=not one.held), *rest)
+                if other in current and not any(_is_same_match(one, later) for later in rest):
+                    del current[each], current[other]
+                    current[(*each[:at], *rest)] = None
+                    is_joined = True
+                    break
     return list(current)
+
+
+def _is_same_match(one: Asked, other: Asked) -> bool:
+    return one._replace(held=other.held) == other
 
 
 # ---- the two programs ----
@@ -227,7 +254,10 @@ def _comparisons(
 ) -> Iterator[Comparison]:
     """The program and its copy in which the rules that let packets pass, or stop them, have own verdicts."""
     deadline = None if question.timeout is None else time.monotonic() + question.timeout
-    tables = [_with_decisions(with_open_policies(program.table(name))) for name in sorted(question.tables)]
+    tables = [
+        _with_decisions(_with_own_memories(with_open_policies(program.table(name))))
+        for name in sorted(question.tables)
+    ]
     entered = [
         frozenset(name for name in question.chains if any(name in t and t[name].policy for t in tables))
     ]
@@ -246,6 +276,39 @@ def _comparisons(
             # these packets by the rules behind, into very many regions.
             comparison.tables.within = box
             yield comparison
+
+
+def _with_own_memories(table: Table) -> Table:
+    """*table*, in which the key of a match with memory or chance has its rule: each answers on its own."""
+    return table.of(
+        {
+            chain.name: chain.with_rules(
+                tuple(
+                    _with_own_memory(rule, f"{chain.name}{_MARK}{at}") for at, rule in enumerate(chain.rules)
+                )
+            )
+            for chain in table.chains
+        }
+    )
+
+
+def _with_own_memory(rule: Rule, place: str) -> Rule:
+    if not any(match.role > Role.CONSTANT for match in rule.matches):
+        return rule
+    own = (
+        match._replace(key=f"{match.key}{_MARK}{place}") if match.role > Role.CONSTANT else match
+        for match in rule.matches
+    )
+    return rule._replace(matches=tuple(own))
+
+
+def _asked(table: Table, answers: Answers) -> tuple[Asked, ...]:
+    """The *answers* to keys of `_with_own_memories`."""
+    found = []
+    for own, held in answers:
+        key, chain, at = own.split(_MARK)
+        found.append(Asked(key, held, chain, int(at), table[chain].rules[int(at)].line))
+    return tuple(found)
 
 
 def _with_decisions(table: Table) -> Table:
@@ -296,7 +359,7 @@ def _limited(table: Table, chains: Iterable[str], box: Mapping[Field, Values], f
     return table.of(by_name)
 
 
-def _passes(verdict: str) -> bool:
+def lets_pass(verdict: str) -> bool:
     return verdict.split(" ")[0] not in _STOPPING
 
 
@@ -311,7 +374,7 @@ def _with_own_verdicts(table: Table, passes: bool) -> Table:
             _with_own_verdict(rule, f"{chain.name}{_MARK}{at}", passes) for at, rule in enumerate(chain.rules)
         )
         policy = chain.policy
-        if policy is not None and _passes(policy) is passes:
+        if policy is not None and lets_pass(policy) is passes:
             policy = f"{policy}{_MARK}{chain.name}"
         chains[chain.name] = replace(chain, rules=rules, policy=policy)
     return table.of(chains)
@@ -319,7 +382,7 @@ def _with_own_verdicts(table: Table, passes: bool) -> Table:
 
 def _with_own_verdict(rule: Rule, place: str, passes: bool) -> Rule:
     target = rule.target
-    if target is None or target is _OUTSIDE or not target.is_final or _passes(target.key) is not passes:
+    if target is None or target is _OUTSIDE or not target.is_final or lets_pass(target.key) is not passes:
         return rule
     return rule._replace(target=replace(target, key=f"{target.key}{_MARK}{place}"))
 
@@ -341,7 +404,9 @@ class _Places:
 # ---- the regions ----
 
 
-def _of_chain(comparison: Comparison, out: Reached, passes: bool, most: int) -> Iterator[ReachedBox]:
+def _of_chain(
+    program: Program, comparison: Comparison, out: Reached, passes: bool, most: int
+) -> Iterator[ReachedBox]:
     """The outcomes of one chain."""
     found = Changes(out.family)
     entered = comparison.tables.tables[0][comparison.chain]
@@ -366,7 +431,7 @@ def _of_chain(comparison: Comparison, out: Reached, passes: bool, most: int) -> 
                 area.box,
                 area.no_mac,
                 area.facts,
-                regions[0].answers,
+                _asked(program.table(comparison.table), regions[0].answers),
                 area.headers,
             )
     out.undecided += [each for each in found.undecided if each not in out.undecided]

@@ -22,7 +22,7 @@ from hitables.ir.fields import STATES, Family, Field, Fragment
 from hitables.ir.headers import inconsistency, is_malformed
 from hitables.ir.intervals import Values
 from hitables.ir.packet import Backend, Outcome, Packet
-from hitables.ir.program import Program
+from hitables.ir.program import Program, Table
 from hitables.ir.rule import Match, Role
 from hitables.ir.semantics import run as walk_of
 from hitables.ir.sure_answers import sure_answer
@@ -49,14 +49,26 @@ def is_inside(packet: Packet, box: Box) -> bool:
     return all(packet.values.get(field, values.pairs[0][0]) in values for field, values in box.items())
 
 
-def is_in(packet: Packet, each: Region, facts: dict[str, bool], answers: list[tuple[str, bool]]) -> bool:
+# Key, chain and index of the rule, and how often this was asked before; and the answer.
+Answers = dict[tuple[str, str, int, int], bool]
+
+
+def add_answer(answers: Answers, key: str, chain: str, at: int, held: bool) -> None:
+    ordinal = sum(1 for asked in answers if asked[:3] == (key, chain, at))
+    answers[key, chain, at, ordinal] = held
+
+
+def is_in(packet: Packet, each: Region, facts: dict[str, bool], answers: Answers) -> bool:
     has = all(
         packet.values[field] in values if field in packet.values else field is Field.MAC and each.no_mac
         for field, values in each.box.items()
     )
     # The facts of these packets are the same after writes.
     holds = all(facts.get(AFTER.sub("", key), False) == held for key, held in each.facts)
-    return has and holds and list(each.asked) == answers[: len(each.asked)]
+    told: Answers = {}
+    for one in each.asked:
+        add_answer(told, one.key, one.chain, one.at, one.held)
+    return has and holds and told.items() <= answers.items()
 
 
 def facts_of_a_packet(rng: random.Random, matches: dict[str, Match]) -> dict[str, bool]:
@@ -122,16 +134,18 @@ def test_each_packet_of_the_question_is_in_one_region_with_the_rule_that_decides
             continue
         tried += 1
         facts = facts_of_a_packet(rng, matches)
-        answers: list[tuple[str, bool]] = []
+        answers: Answers = {}
 
-        def outcome(match: hitables.ir.rule.Match, ordinal: int, facts: dict[str, bool] = facts,
-                    answers: list[tuple[str, bool]] = answers) -> Outcome:  # fmt: skip
-            if sure_answer(match) is None:
-                answers.append((match.key, facts[match.key]))
-            return Outcome.YES if facts[match.key] else Outcome.NO
+        def outcome(match: Match, ordinal: int, answers: Answers = answers) -> Outcome:
+            held = sure_answer(match)
+            if held is None:
+                held = rng.random() < 0.5
+                key, chain, at = match.key.split(" of rule ")
+                add_answer(answers, key, chain, int(at), held)
+            return Outcome.YES if held else Outcome.NO
 
         packet = replace(packet, fact=lambda match, epoch, facts=facts: facts[match.key], outcome=outcome)
-        walk = walk_of(table, chain, packet, backend)
+        walk = walk_of(each_rule_with_keys_of_its_own(table), chain, packet, backend)
         found = [each for each in reached.outcomes if is_in(packet, each, facts, answers)]
         assert len(found) == 1, (found, walk.verdict)
         (one,) = found
@@ -141,6 +155,25 @@ def test_each_packet_of_the_question_is_in_one_region_with_the_rule_that_decides
         assert (one.chain, one.at) == ((last.chain, last.index) if decides and last else ("", -1))
         assert one.line == (last.rule.line if decides and last else 0)
     assert tried > 20
+
+
+def each_rule_with_keys_of_its_own(table: Table) -> Table:
+    def own(match: Match, place: str) -> Match:
+        return match._replace(key=f"{match.key} of rule {place}") if match.role > Role.CONSTANT else match
+
+    return table.of(
+        {
+            chain.name: chain.with_rules(
+                tuple(
+                    rule._replace(
+                        matches=tuple(own(match, f"{chain.name} of rule {at}") for match in rule.matches)
+                    )
+                    for at, rule in enumerate(chain.rules)
+                )
+            )
+            for chain in table.chains
+        }
+    )
 
 
 def forced(rng: random.Random, packet: Packet, box: Box) -> Packet | None:
@@ -266,12 +299,12 @@ def test_conditions_that_all_regions_of_a_rule_share_are_printed_with_it(tmp_pat
     (tmp_path / "rules").write_text(rules)
     question = ("reach", tmp_path / "rules", "--family", "6", "--chain", "INPUT", "--proto", "tcp,udp,sctp")
     title, *lines = run(*question).stdout.splitlines()[1:]
-    asked = ", ".join(f'"{each}"' for each in matches)
+    asked = ", ".join(f'"{each}" of line {line}' for line, each in enumerate(matches, 3))
     assert title == f"table filter, chain INPUT, when none of {asked} matches:"
     assert [line.replace(str(tmp_path), "") for line in lines] == [
         "  ACCEPT by /rules:7: -A INPUT -p udp -m hl --hl-eq 255 -j ACCEPT",
         '    udp, where "hl --hl-eq 255" holds',
-        '  ACCEPT by /rules:8: -A INPUT ! -p tcp -m eui64 -j ACCEPT, when "eui64" matches:',
+        '  ACCEPT by /rules:8: -A INPUT ! -p tcp -m eui64 -j ACCEPT, when "eui64" of line 8 matches:',
         '    udp, where "hl --hl-eq 255" does not hold',
         "    sctp",
         "  ACCEPT by /rules:6: -A INPUT -s 2001:db8::/32 -p tcp -j ACCEPT",
@@ -285,12 +318,50 @@ def test_conditions_that_all_regions_of_a_rule_share_are_printed_with_it(tmp_pat
 def test_a_match_with_memory_that_decides_nothing_is_left_out() -> None:
     rules = "-A INPUT -m limit --limit 1/min -j LOG\n-A INPUT -m recent --name a --rcheck -j ACCEPT\n"
     program = hitables.read(f"*filter\n:INPUT DROP\n{rules}COMMIT\n")
-    answers = [[key.split(" ")[0] for key, _ in each.asked] for each in asked(program, {}, "INPUT").outcomes]
-    assert answers == [["limit", "recent"]] * 4 or all("recent" in each for each in answers)
+    answers = [
+        [(one.key.split(" ")[0], one.held, one.line) for one in each.asked]
+        for each in asked(program, {}, "INPUT").outcomes
+    ]
+    assert answers == [[("recent", True, 4)], [("recent", False, 4)]]
     only = hitables.read(
         f"*filter\n:INPUT DROP\n{rules.splitlines()[0]}\n-A INPUT -p tcp -j ACCEPT\nCOMMIT\n"
     )
     assert all(not each.asked for each in asked(only, {}, "INPUT").outcomes)
+
+
+def test_answers_of_two_rules_to_one_match_are_told_apart_and_those_of_a_log_are_left_out(
+    tmp_path: Path,
+) -> None:
+    ssh, recent = "-A INPUT -p tcp -m tcp --dport 22", "-m recent --update --seconds 60 --name S"
+    (tmp_path / "rules").write_text(
+        f"*filter\n:INPUT DROP\n{ssh} {recent} -j LOG\n{ssh} {recent} -j DROP\n"
+        f"{ssh} -m recent --set --name S -j ACCEPT\nCOMMIT\n"
+    )
+    question = "reach", tmp_path / "rules", "--to", ":22", "--proto", "tcp", "--chain", "INPUT", "--dropped"
+    lines = run(*question).stdout.splitlines()
+    key = '"recent --hitcount 0 --mask 255.255.255.255 --name S --rsource --seconds 60 --update"'
+    assert [line for line in lines if line.startswith("    ")] == [
+        f"    all, when {key} of line 4 does not match",
+        f"    all, when {key} of line 4 matches",
+    ]
+    regions = json.loads(run(*question, "--format", "json").stdout)["regions"]
+    assert [each["asked"] for each in regions] == [
+        [{"key": key.strip('"'), "yes": yes, "line": 4}] for yes in (False, True)
+    ]
+
+
+def test_the_answers_of_a_rule_that_is_asked_twice_are_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "rules").write_text(
+        "*filter\n:INPUT DROP\n:twice -\n-A INPUT -j twice\n-A INPUT -i eth0 -j twice\n"
+        "-A twice -m statistic --mode random --probability 0.5 -j ACCEPT\nCOMMIT\n"
+    )
+    lines = run("reach", tmp_path / "rules", "--chain", "INPUT", "--dropped", "--in", "eth0").stdout
+    key = re.compile('"statistic [^"]*"')
+    assert [line for line in key.sub("S", lines).splitlines() if line.startswith("    ")] == [
+        "    all, when S of line 6 does not match, when S of line 6 (evaluation 2) matches",
+        "    all, when S of line 6 matches",
+        "    all, when none of S of line 6, S of line 6 (evaluation 2) matches",
+    ]
 
 
 def test_more_regions_than_the_bound_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,6 +383,18 @@ def test_the_answer_names_file_and_line(tmp_path: Path) -> None:
     assert f"by {OFFICE}:12: -A FORWARD" in run(*compiled, "--to", "10.1.8.7:22").stdout
     document = json.loads(run(*compiled, "--to", "10.1.8.7:22", "--format", "json").stdout)
     assert document["complete"] and {each["source"]["line"] for each in document["regions"]} == {12}
+
+
+def test_the_rule_whose_memory_answers_is_named_by_its_line_in_the_source(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    accepts = [f"-A INPUT -s 10.{at}.0.0/16 -p tcp -m tcp --dport {at + 20} -j ACCEPT" for at in range(30)]
+    accepts.insert(15, "-A INPUT -p tcp -m recent --update --seconds 60 --name S -j DROP")
+    source.write_text("\n".join(["*filter", ":INPUT DROP [0:0]", *accepts, "COMMIT\n"]))
+    run("compile", source, "-o", tmp_path / "compiled", "--map", tmp_path / "map")
+    question = "--chain", "INPUT", "--to", ":40", "--proto", "tcp"
+    told = run("reach", tmp_path / "compiled", "--map", tmp_path / "map", *question).stdout
+    assert f'--update" of {source}:18 does not match' in told and "of line" not in told
+    assert '--update" of line ' in run("reach", tmp_path / "compiled", *question).stdout
 
 
 def test_the_status_says_whether_a_packet_passes() -> None:

@@ -19,6 +19,7 @@ enum prove_op {
     PROVE_CUT,    /* drops a packet whose protocol cannot be determined */
     PROVE_EVENT,  /* arg: key << 1 | 1 if the rule has a memory of its own */
     PROVE_WRITE,  /* arg: mask of the states that the preceding event may change, holding or not */
+    PROVE_SURE,   /* arg: the answer of the preceding event, which is the same for each packet */
     PROVE_NEVER,  /* does not hold */
 };
 

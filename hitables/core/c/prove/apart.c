@@ -121,12 +121,13 @@ static enum prove_status compare_ends(struct prover *p, const struct alone *alon
 
 /* ---- answers ---- */
 
-enum answer { NOT_KNOWN, NO, YES };
-
-/* What the other program was answered when it asked this as often as the program *own* has until now: the
- * packet is the same, so the answer is. */
-static enum answer known_answer(const struct prover *p, uint32_t key, enum asked own)
+/* The answer that is the same for each packet; else what the other program was answered when it asked this as
+ * often as the program *own* has until now: the packet is the same, so the answer is. */
+static enum answer known_answer(const struct prover *p, const struct guarded_action *event, enum asked own)
 {
+    if (event->answer != NOT_KNOWN)
+        return event->answer;
+    uint32_t key = event->arg;
     enum asked other = own == ASKED_BY_A ? ASKED_BY_B : ASKED_BY_A;
     size_t by_own = 0, by_other = 0;
     for (size_t at = 0; at < p->outcomes_n; at += 2)
@@ -143,7 +144,7 @@ static enum prove_status ask_alone(struct prover *p, struct residual_list *list,
                                    struct residual_list *no)
 {
     uint32_t key = prover_at(p, list, 0)->arg;
-    enum answer known = known_answer(p, key, own);
+    enum answer known = known_answer(p, prover_at(p, list, 0), own);
     *open = known == NOT_KNOWN;
     if (!prover_ask(p, key, own))
         return PROVE_NO_MEMORY;

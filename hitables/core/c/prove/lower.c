@@ -130,7 +130,8 @@ static uint32_t guarded_number(struct residual *r, const uint32_t *tests, uint32
 
 /* A rule as the class reads it: parts of tests, each but the last ended by an event. */
 struct rule_reading {
-    uint32_t tests[MOST_PARTS][MOST_TESTS], n[MOST_PARTS], event[MOST_PARTS], changes[MOST_PARTS];
+    uint32_t tests[MOST_PARTS][MOST_TESTS], n[MOST_PARTS];
+    uint32_t event[MOST_PARTS], changes[MOST_PARTS], answer[MOST_PARTS]; /* of the event behind each part */
     uint32_t parts;
     bool ended; /* by a match that drops, or never holds */
     uint32_t kind;
@@ -220,11 +221,15 @@ static void read_match(const struct residual *r, uint32_t match, struct rule_rea
         case PROVE_EVENT:
             assert(reading->parts + 1 < MOST_PARTS);
             reading->changes[reading->parts] = 0;
+            reading->answer[reading->parts] = NOT_KNOWN;
             reading->event[reading->parts++] = arg;
             reading->n[reading->parts] = 0;
             break;
         case PROVE_WRITE:
             reading->changes[reading->parts - 1] = arg;
+            break;
+        case PROVE_SURE:
+            reading->answer[reading->parts - 1] = arg ? YES : NO;
             break;
         default:
             end_reading(reading, ACTION_FAIL);
@@ -308,6 +313,7 @@ static void lower_rule(struct residual *r, uint32_t rule)
             .writes = writes,
             .once = once,
             .changes = reading.changes[part],
+            .answer = reading.answer[part],
         };
         number = guarded_number(r, reading.tests[part], reading.n[part], event);
     }

@@ -283,7 +283,8 @@ static enum prove_status prove_and_keep(struct prover *p, struct residual_list a
     return status;
 }
 
-/* The match with memory at both heads answers no, which is proved here; then yes, which is left in place. */
+/* The match with memory at both heads answers no, which is proved here; then yes, which is left in place.
+ * A known answer alone is left in place. */
 static enum prove_status ask(struct prover *p, struct residual_list *a, struct residual_list *b,
                              double *weight, int deep)
 {
@@ -295,6 +296,13 @@ static enum prove_status ask(struct prover *p, struct residual_list *a, struct r
     enum prove_status status = prover_write(p, prover_at(p, a, 0)->changes, NONE);
     if (status != PROVE_EQUAL)
         return status;
+    enum answer known = prover_at(p, a, 0)->answer;
+    if (known != NOT_KNOWN) {
+        p->outcomes[p->outcomes_n - 1] |= known == YES;
+        prover_answer(p, a, known == YES);
+        prover_answer(p, b, known == YES);
+        return PROVE_EQUAL;
+    }
     size_t top = p->r.top;
     struct residual_list x = prover_copy(p, a, NONE), y = prover_copy(p, b, NONE);
     if (p->r.failed)

@@ -36,6 +36,9 @@ enum action_kind {
     ACTION_FAIL,  /* no packet gets further */
 };
 
+/* Of a match with memory. */
+enum answer { NOT_KNOWN, NO, YES };
+
 /* A rule from some match on: tests that must all hold, then one action.  Equal guarded actions have one
  * number. */
 struct guarded_action {
@@ -45,6 +48,7 @@ struct guarded_action {
     uint32_t writes; /* mask of the states that are written from here on */
     uint32_t reads; /* mask of the states that tests read from here on, a chain that it enters aside */
     uint32_t changes; /* EVENT: mask of the states that the event itself writes, whether it holds or not */
+    uint32_t answer; /* EVENT: enum answer, if it is the same for each packet */
     uint32_t once; /* not 0: an event from here on has a memory that belongs to its rule */
     uint64_t dims; /* a bit for each dimension tested; the last bit for dimension 63 and all beyond */
 };
