@@ -30,7 +30,7 @@ from hitables.ir.unmatched import Unmatched, unmatched
 from .altered import AlteredTable, ClassProver, OutOfBudget, RuleAt
 from .deadline import Deadline
 from .exact import Tell
-from .lint_reasons import Reasons
+from .lint_reasons import Reason, Reasons
 from .match_box import NOWHERE, MatchBox, entry_tests, written_by
 from .needed_packets import Stopped, stopped
 from .question import Question, with_open_policies
@@ -51,6 +51,8 @@ class Flaw:
     why       of EMPTY: the name of the chain that it enters; behind "; " what its matches still do;
               of NOTHING: what besides *covering* makes it needless, if that is not what all others get
     together  lines of other rules with flaws: while they stay, the rule is needed
+    rule      that has the flaw, of those of its line, which may list addresses; None: a chain has it
+    by        the rules in the lines of *covering*
     """
 
     kind: str
@@ -60,6 +62,8 @@ class Flaw:
     covering: tuple[int, ...] = ()
     why: str = ""
     together: tuple[int, ...] = ()
+    rule: Rule | None = None
+    by: tuple[Rule, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -158,10 +162,11 @@ def lint(program: Program, question: Question, *, tell: Tell, one_remains: OneRe
             linter = _TableLinter(program, opened, reach, question, deadline, one_remains)
             out.examined += sum(len(chain.rules) for chain in opened.chains if linter.may_list(chain))
             for flaw in linter.flaws(tell):
-                if not empty.get(flaw.line):
+                jump = next((each for each in empty.get(flaw.line, ()) if each.rule == flaw.rule), None)
+                if jump is None:
                     flaws.append(flaw)
                     continue
-                jump = empty[flaw.line].pop()
+                empty[flaw.line].remove(jump)
                 if flaw.kind == NEVER:  # the stronger fact: removing the rule may make others needless
                     flaws[flaws.index(jump)] = flaw
             for jump in itertools.chain.from_iterable(empty.values()):
@@ -234,7 +239,7 @@ def _empty(table: Table, question: Question, one_remains: OneRemains) -> Iterato
             if rule.leaves or any(match.role in (Role.NAMED, Role.ONCE) for match in rule.matches):
                 continue
             if one_remains.remove((rule,), Kept(table.name, chain.name, rule.line)):
-                yield Flaw(EMPTY, table.name, chain.name, rule.line, why=rule.enters)
+                yield Flaw(EMPTY, table.name, chain.name, rule.line, why=rule.enters, rule=rule)
 
 
 # ---- one table ----
@@ -283,10 +288,14 @@ class _TableLinter:
                 continue
             reason = self.reasons.never_matches(at)
             why = "; ".join(filter(None, (reason.why, remaining)))
-            yield Flaw(NEVER, self.table.name, at.chain.name, at.rule.line, reason.lines, why)
+            yield self._flaw(NEVER, at, reason, why)
             if not remaining:
                 self._remove(at)
         yield from self._needless(live, tell)
+
+    def _flaw(self, kind: str, at: RuleAt, reason: Reason, why: str, together: tuple[int, ...] = ()) -> Flaw:
+        place = self.table.name, at.chain.name, at.rule.line
+        return Flaw(kind, *place, reason.lines, why, together, at.rule, reason.rules)
 
     def may_list(self, chain: Chain) -> bool:
         """Whether rules of *chain* may be listed.  All others stay, so none of them may be removed.
@@ -324,9 +333,7 @@ class _TableLinter:
                 if at.rule.enters is not None:
                     entered.add(at.rule.enters)
                 reason = self.reasons.changes_nothing(at)
-                yield Flaw(
-                    NOTHING, self.table.name, at.chain.name, at.rule.line, reason.lines, reason.why, together
-                )
+                yield self._flaw(NOTHING, at, reason, reason.why, together)
             reached = self.reach.reached_from(entered)
             live = [at for at in needed if at.chain.name in reached]
 

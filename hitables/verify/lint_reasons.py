@@ -29,10 +29,15 @@ MOST_ASKED = 2_000  # questions of a table about rules that packets meet, beside
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """*lines* of rules, and *why*, as in `Flaw`."""
+    """*rules* that keep packets from the rule or decide them instead, and *why*, as in `Flaw`."""
 
-    lines: tuple[int, ...] = ()
+    rules: tuple[Rule, ...] = ()
     why: str = ""
+
+    @property
+    def lines(self) -> tuple[int, ...]:
+        """Each line once: of a line that lists addresses there are several rules."""
+        return tuple(dict.fromkeys(rule.line for rule in self.rules))
 
 
 class Reasons:
@@ -75,7 +80,7 @@ class Reasons:
         unreached |= not any_packets
         other = "other " if covering else ""
         why = f"no {other}packet that reaches {at.chain.name} can match it" if unreached else ""
-        return Reason(_lines_of(covering), why)
+        return Reason(_in_order(covering), why)
 
     def changes_nothing(self, at: RuleAt) -> Reason:
         """Of a rule that changes nothing, and is removed already: what decides its packets instead."""
@@ -90,7 +95,7 @@ class Reasons:
             to_end |= not later
             deciding |= later
         why = "packets reach the end of the chain, too" if deciding and to_end else ""
-        return Reason(_lines_of(deciding), why)
+        return Reason(_in_order(deciding), why)
 
     def _has_packets(self, at: RuleAt) -> bool:
         """Whether some packet has what the rule asks, whatever reaches its chain."""
@@ -295,6 +300,6 @@ def _reads_alike(rule: Rule) -> bool:
     return rule.leaves and all(match.role is Role.SPACE and not match.needs for match in rule.matches)
 
 
-def _lines_of(rules: dict[int, Rule]) -> tuple[int, ...]:
-    """The lines of rules, given by index, in the order of their chain."""
-    return tuple(rules[index].line for index in sorted(rules))
+def _in_order(rules: dict[int, Rule]) -> tuple[Rule, ...]:
+    """Rules, given by index, in the order of their chain."""
+    return tuple(rules[index] for index in sorted(rules))
