@@ -174,22 +174,24 @@ def _message(flaw: Flaw, table: Table) -> str:
         name, *remaining = flaw.why.split("; ")  # no name of a chain has a space
         return "; ".join((f"chain {name} is empty: entering it does nothing", *remaining))
     if flaw.kind == NOTHING:
-        nothing = f"changes nothing{_once_removed(flaw)}"
-        if flaw.why and not lines:
-            return f"{nothing}: {flaw.why}"
-        own = table[flaw.chain].policy is None
-        if flaw.why:
-            end = f"what follows {flaw.chain}" if own else "the policy"
-            return f"{nothing}: {lines}, or {end}, would do the same"
-        if lines:
-            return f"{nothing}: {lines} would do the same"
-        if own:
-            return f"{nothing}: packets that return from {flaw.chain} are treated the same"
-        return f"{nothing}: the policy does the same"
+        why, caveats = flaw.why_and_caveats()
+        same = _what_does_the_same(why, lines, flaw.chain, own=table[flaw.chain].policy is None)
+        return "; ".join((f"changes nothing{_once_removed(flaw)}: {same}", *caveats))
     if lines:
         verb = "covers" if len(flaw.covering) == 1 else "cover"
         return "never matches: " + "; ".join(filter(None, (f"{lines} {verb} it", flaw.why)))
     return f"never matches: {flaw.why}"
+
+
+def _what_does_the_same(why: str, lines: str, chain: str, *, own: bool) -> str:
+    """*own*: whether the chain is a user chain."""
+    if why and not lines:
+        return why
+    if why:
+        return f"{lines}, or {f'what follows {chain}' if own else 'the policy'}, would do the same"
+    if lines:
+        return f"{lines} would do the same"
+    return f"packets that return from {chain} are treated the same" if own else "the policy does the same"
 
 
 def _once_removed(flaw: Flaw) -> str:

@@ -30,7 +30,7 @@ from hitables.ir.unmatched import Unmatched, unmatched
 from .altered import AlteredTable, ClassProver, OutOfBudget, RuleAt
 from .deadline import Deadline
 from .exact import Tell
-from .lint_reasons import Reason, Reasons
+from .lint_reasons import BY_PAYLOAD, Reason, Reasons
 from .match_box import NOWHERE, MatchBox, entry_tests, written_by
 from .needed_packets import Stopped, stopped
 from .question import Question, with_open_policies
@@ -64,6 +64,12 @@ class Flaw:
     together: tuple[int, ...] = ()
     rule: Rule | None = None
     by: tuple[Rule, ...] = ()
+
+    def why_and_caveats(self) -> tuple[str, list[str]]:
+        """The parts of *why* of NOTHING: what makes the rule needless, and what else is to say."""
+        parts = self.why.split("; ")
+        caveats = [part for part in parts if part in (BY_PAYLOAD, DROPS)]
+        return "; ".join(part for part in parts if part not in caveats), caveats
 
 
 @dataclass(frozen=True)
