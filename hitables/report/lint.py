@@ -9,6 +9,7 @@ from itertools import islice
 
 from ..ir.fields import Family
 from ..ir.idle_limits import IdleLimit
+from ..ir.no_target import NoTarget
 from ..ir.program import Program, Table
 from ..ir.rule import Rule
 from ..ir.unmatched import Unmatched
@@ -66,6 +67,7 @@ def _notes(lint: Lint) -> list[str]:
         *(_idle_limit(rule) for rule in lint.idle_limits),
         *(_stopped(each) for each in lint.stopped),
         *(_unforwarded(each) for each in lint.unforwarded),
+        *(_no_target(each) for each in lint.no_targets),
     ]
 
 
@@ -85,6 +87,14 @@ def _unforwarded(found: Unforwarded) -> str:
     return (
         f"{place} leads to where no new connection passes: {closed} lets {'none' if one else 'one'} through "
         f"({target.key if target else ''})"
+    )
+
+
+def _no_target(found: NoTarget) -> str:
+    place = f"{lines_named(found.lines)} (table {found.table}, chain {found.chain})"
+    one = len(found.lines) == 1
+    return (
+        f"{place} {'has' if one else 'have'} no target (-j): {'it only counts' if one else 'they only count'}"
     )
 
 

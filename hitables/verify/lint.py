@@ -22,6 +22,7 @@ from hitables.core.prover import Alteration
 from hitables.ir.foreign import is_hidden
 from hitables.ir.idle_limits import IdleLimit, idle_limits
 from hitables.ir.marker import is_marker
+from hitables.ir.no_target import NoTarget, no_targets
 from hitables.ir.program import Chain, Program, Table, check_names, with_undeclared_kept
 from hitables.ir.rule import Kind, Role, Rule
 from hitables.ir.unfilled_lists import unfilled_lists
@@ -97,6 +98,7 @@ class Lint:
     idle_limits  rules that are no flaws, as they ask a memory, whose limit changes no verdict
     stopped      packets of ICMP of which a chain lets none pass, and without which hosts work badly
     unforwarded  rules of nat that lead connections to where table filter lets none of them in
+    no_targets   rules that only count, of chains that decide packets
     """
 
     flaws: list[Flaw] = field(default_factory=list)
@@ -107,6 +109,7 @@ class Lint:
     idle_limits: list[IdleLimit] = field(default_factory=list)
     stopped: list[Stopped] = field(default_factory=list)
     unforwarded: list[Unforwarded] = field(default_factory=list)
+    no_targets: list[NoTarget] = field(default_factory=list)
 
 
 class OneRemains:
@@ -190,6 +193,11 @@ def lint(program: Program, question: Question, *, tell: Tell, one_remains: OneRe
         )
         out.idle_limits += (
             each for each in idle_limits(table) if each.chain in may_note and each.line not in listed
+        )
+        out.no_targets += (
+            replace(each, lines=lines)
+            for each in no_targets(table)
+            if each.chain in may_note and (lines := tuple(line for line in each.lines if line not in listed))
         )
         out.flaws += sorted(flaws, key=lambda flaw: (flaw.line, flaw.kind))
     out.kept = sorted(one_remains.kept, key=lambda each: each.line)
