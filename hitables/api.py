@@ -278,7 +278,8 @@ def lint(
 ) -> signatures.Lint:
     """Rules that never match or change nothing, and chains that are empty or unreachable.
 
-    All rules that the flaws name may be removed together: of the rules for which the kernel tracks
+    All rules that the flaws name may be removed together (packets with broken headers may be treated
+    otherwise without those of which `is_for_broken` holds): of the rules for which the kernel tracks
     connections or reassembles fragments, one remains, and so do rules that configure what others read by
     being loaded (`Lint.kept`).  *leave*: chains that other programs
     manage (as of `compile`); the result does not name them, and nothing is assumed of their rules.

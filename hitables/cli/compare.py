@@ -405,8 +405,9 @@ def lint(
 ) -> None:
     """List rules that never match or change nothing, and chains that are empty or unreachable.
 
-    All of them may be removed together: one rule that makes the kernel track connections or reassemble
-    fragments remains, and a note names it. Exit status 0: nothing found; 1: something found; 2: not all rules
+    All of them may be removed together; where a message says so, packets with broken headers alone are then
+    treated otherwise. One rule that makes the kernel track connections or reassemble fragments remains, and
+    a note names it. Exit status 0: nothing found; 1: something found; 2: not all rules
     were checked, or an error. Of several FILEs, one with something found makes it 1.
 
     Thousands of rules in chains that enter one another may take minutes; --timeout lists what was found by

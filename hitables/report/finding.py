@@ -44,7 +44,8 @@ KINDS: dict[str, FindingKind] = {
     "changes-nothing": FindingKind(
         "Rule that changes nothing",
         "Without the rule every packet would be treated the same: later rules or the policy have its effect, "
-        "or all packets come back from the chain that it enters.",
+        "or all packets come back from the chain that it enters.  Packets with broken headers are excepted "
+        "where the message says so.",
     ),
     "empty-chain": FindingKind("Jump to an empty chain", "The chain that the rule enters has no rules."),
     "unreached-chain": FindingKind(

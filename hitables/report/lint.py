@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
 
-from ..emit.text import rule_text
 from ..ir.fields import Family
 from ..ir.idle_limits import IdleLimit
+from ..ir.no_target import NoTarget
 from ..ir.program import Program, Table
+from ..ir.rule import Rule
 from ..ir.unmatched import Unmatched
 from ..nouns import MAX_LINES, lines_named
 from ..rule_lines import lines_of
 from ..verify.lint import EMPTY, NEVER, NOTHING, UNREACHED, Flaw, Kept, Lint
 from ..verify.needed_packets import Stopped
 from ..verify.unforwarded import Unforwarded
+from .address_lists import as_list, by_line
 from .finding import Case, Finding, Level, Report, SourceLine
 
 LEVELS: dict[str, Level] = {NEVER: "warning", NOTHING: "note", EMPTY: "note", UNREACHED: "note"}
+_Place = tuple[str, str, int]  # table, chain and line of a flaw
 
 
 def report(lint: Lint, program: Program, seconds: float, on_text: Sequence[str] = ()) -> Report:
@@ -24,7 +30,7 @@ def report(lint: Lint, program: Program, seconds: float, on_text: Sequence[str] 
 
     on_text  notes on the text of the rule set
     """
-    findings = tuple(_finding(flaw, program) for flaw in lint.flaws)
+    findings = tuple(_findings(lint, program))
     cases = []
     for table in program:
         for chain in table.chains:
@@ -65,6 +71,7 @@ def _notes(lint: Lint) -> list[str]:
         *(_idle_limit(rule) for rule in lint.idle_limits),
         *(_stopped(each) for each in lint.stopped),
         *(_unforwarded(each) for each in lint.unforwarded),
+        *(_no_target(each) for each in lint.no_targets),
     ]
 
 
@@ -84,6 +91,14 @@ def _unforwarded(found: Unforwarded) -> str:
     return (
         f"{place} leads to where no new connection passes: {closed} lets {'none' if one else 'one'} through "
         f"({target.key if target else ''})"
+    )
+
+
+def _no_target(found: NoTarget) -> str:
+    place = f"{lines_named(found.lines)} (table {found.table}, chain {found.chain})"
+    one = len(found.lines) == 1
+    return (
+        f"{place} {'has' if one else 'have'} no target (-j): {'it only counts' if one else 'they only count'}"
     )
 
 
@@ -108,11 +123,45 @@ def _kept(kept: Kept) -> str:
     return f"{place} affects no verdict, but is not listed: {why}"
 
 
-def _finding(flaw: Flaw, program: Program) -> Finding:
+def _findings(lint: Lint, program: Program) -> Iterator[Finding]:
+    """One for each flaw; one for the flaws of a line that lists addresses, if they differ in nothing else."""
+    useless = Counter(map(_place_of, lint.flaws))
+    rules_of: dict[_Place, list[Rule]] = {place: [] for place in useless}
+    for table in program:
+        for chain in table.chains:
+            for rule in chain.rules:
+                if (place := (table.name, chain.name, rule.line)) in useless:
+                    rules_of[place].append(rule)
+    alike: dict[Flaw, list[Flaw]] = {}
+    for flaw in lint.flaws:
+        alike.setdefault(replace(flaw, rule=None, by=()), []).append(flaw)
+    for flaws in alike.values():
+        place = _place_of(flaws[0])
+        own = [flaw.rule for flaw in flaws if flaw.rule is not None]
+        rules = [rule for rule in rules_of[place] if rule in own]
+        groups = [flaws] if rules and as_list(rules) is not None else [[flaw] for flaw in flaws]
+        for at, group in enumerate(groups):
+            part = ""
+            if group[0].rule is not None and len(group) < (made := len(rules_of[place])):
+                only = "" if useless[place] == made else "only "
+                part = f" ({only}this part of the line: {len(group)} of its {made} rules)"
+            yield _finding(group, rules if len(groups) == 1 else own[at : at + 1], part, program)
+
+
+def _place_of(flaw: Flaw) -> _Place:
+    return flaw.table, flaw.chain, flaw.line
+
+
+def _finding(flaws: Sequence[Flaw], rules: Sequence[Rule], part: str, program: Program) -> Finding:
+    """The finding of flaws that differ in their rules alone.  *part*: which part of their line these are."""
+    flaw, name = flaws[0], program.name
     table = program.table(flaw.table)
-    place = _place(flaw.line, flaw.chain, table, program.name)
-    others = tuple(_place(line, flaw.chain, table, program.name) for line in flaw.covering[:MAX_LINES])
-    message = _message(flaw, table)
+    own = next(by_line(rules, flaw.chain))[1] if rules else _declaration(flaw, table)
+    place = SourceLine(name, flaw.line, own)
+    by = list(dict.fromkeys(rule for each in flaws for rule in each.by))
+    by.sort(key=lambda rule: flaw.covering.index(rule.line))
+    others = tuple(SourceLine(name, *other) for other in islice(by_line(by, flaw.chain), MAX_LINES))
+    message = f"{_message(flaw, table)}{part}"
     text = [f"{program.name}:{flaw.line}: {message}", f"    {place.text}"]
     text += [f"    line {other.line}: {other.text}" for other in others]
     return Finding(
@@ -139,22 +188,24 @@ def _message(flaw: Flaw, table: Table) -> str:
         name, *remaining = flaw.why.split("; ")  # no name of a chain has a space
         return "; ".join((f"chain {name} is empty: entering it does nothing", *remaining))
     if flaw.kind == NOTHING:
-        nothing = f"changes nothing{_once_removed(flaw)}"
-        if flaw.why and not lines:
-            return f"{nothing}: {flaw.why}"
-        own = table[flaw.chain].policy is None
-        if flaw.why:
-            end = f"what follows {flaw.chain}" if own else "the policy"
-            return f"{nothing}: {lines}, or {end}, would do the same"
-        if lines:
-            return f"{nothing}: {lines} would do the same"
-        if own:
-            return f"{nothing}: packets that return from {flaw.chain} are treated the same"
-        return f"{nothing}: the policy does the same"
+        why, caveats = flaw.why_and_caveats()
+        same = _what_does_the_same(why, lines, flaw.chain, own=table[flaw.chain].policy is None)
+        return "; ".join((f"changes nothing{_once_removed(flaw)}: {same}", *caveats))
     if lines:
         verb = "covers" if len(flaw.covering) == 1 else "cover"
         return "never matches: " + "; ".join(filter(None, (f"{lines} {verb} it", flaw.why)))
     return f"never matches: {flaw.why}"
+
+
+def _what_does_the_same(why: str, lines: str, chain: str, *, own: bool) -> str:
+    """*own*: whether the chain is a user chain."""
+    if why and not lines:
+        return why
+    if why:
+        return f"{lines}, or {f'what follows {chain}' if own else 'the policy'}, would do the same"
+    if lines:
+        return f"{lines} would do the same"
+    return f"packets that return from {chain} are treated the same" if own else "the policy does the same"
 
 
 def _once_removed(flaw: Flaw) -> str:
@@ -164,9 +215,5 @@ def _once_removed(flaw: Flaw) -> str:
     return f" once {lines_named(flaw.together)} {verb} removed, too"
 
 
-def _place(line: int, chain: str, table: Table, name: str) -> SourceLine:
-    """The rule in this line of the chain, or the declaration of the chain."""
-    for rule in table[chain].rules:
-        if rule.line == line:
-            return SourceLine(name, line, rule_text(rule._replace(counters=None), chain))
-    return SourceLine(name, line, f":{chain} {table[chain].policy or '-'}")
+def _declaration(flaw: Flaw, table: Table) -> str:
+    return f":{flaw.chain} {table[flaw.chain].policy or '-'}"

@@ -194,9 +194,14 @@ class AlteredTable:
     def _both(self, at: RuleAt) -> tuple[int, int]:
         return at.number, at.number + self.rule_count
 
-    def remove(self, at: RuleAt) -> None:
-        """Remove the rule for good."""
-        for each in self.provers:
+    @functools.cached_property
+    def well_formed(self) -> list[ClassProver]:
+        """Those of *provers* for packets without broken headers."""
+        return [each for each in self.provers if not each.packets.malformed]
+
+    def remove(self, at: RuleAt, provers: Iterable[ClassProver] | None = None) -> None:
+        """Remove the rule for good.  *provers*: from these alone."""
+        for each in self.provers if provers is None else provers:
             check(each.prover.alter(self._both(at), Alteration.REMOVE, self._reaching(at.chain.name)))
 
     def _reaching(self, chain: str) -> array[int]:

@@ -3,8 +3,9 @@
 Idea: a rule never matches when marking it changes nothing for any packet; it is needless when leaving it
 out changes nothing.  Each such rule is removed for good before the next is examined, so all of them may be
 removed together, and of two rules of which either could be removed only one is reported.  A needless rule may
-keep packets from another one with a flaw: the two are needless together (`Flaw.together`).  Rules that act by
-being loaded are kept as the caller asks (`OneRemains`).
+keep packets from another one with a flaw: the two are needless together (`Flaw.together`).  Rules whose
+matches only drop packets with broken headers come last, and are removed for all others
+(`Flaw.is_for_broken`).  Rules that act by being loaded are kept as the caller asks (`OneRemains`).
 
 Invariant: exact, as the prover is: for every packet, as every backend in question reads it.
 
@@ -22,6 +23,7 @@ from hitables.core.prover import Alteration
 from hitables.ir.foreign import is_hidden
 from hitables.ir.idle_limits import IdleLimit, idle_limits
 from hitables.ir.marker import is_marker
+from hitables.ir.no_target import NoTarget, no_targets
 from hitables.ir.program import Chain, Program, Table, check_names, with_undeclared_kept
 from hitables.ir.rule import Kind, Role, Rule
 from hitables.ir.unfilled_lists import unfilled_lists
@@ -30,9 +32,10 @@ from hitables.ir.unmatched import Unmatched, unmatched
 from .altered import AlteredTable, ClassProver, OutOfBudget, RuleAt
 from .deadline import Deadline
 from .exact import Tell
-from .lint_reasons import Reasons
+from .lint_reasons import BY_PAYLOAD, Reason, Reasons
 from .match_box import NOWHERE, MatchBox, entry_tests, written_by
 from .needed_packets import Stopped, stopped
+from .packet_classes import PacketClass
 from .question import Question, with_open_policies
 from .reachability import Reachability
 from .unforwarded import Unforwarded, unforwarded
@@ -49,8 +52,11 @@ class Flaw:
     line      of the rule, or of the chain's declaration
     covering  lines of the rules that keep packets from it, or decide them instead; none: see *why*
     why       of EMPTY: the name of the chain that it enters; behind "; " what its matches still do;
-              of NOTHING: what besides *covering* makes it needless, if that is not what all others get
+              of NOTHING: what besides *covering* makes it needless, if that is not what all others get;
+              behind "; " what else is to say (`why_and_caveats`)
     together  lines of other rules with flaws: while they stay, the rule is needed
+    rule      that has the flaw, of those of its line, which may list addresses; None: a chain has it
+    by        the rules in the lines of *covering*
     """
 
     kind: str
@@ -60,6 +66,19 @@ class Flaw:
     covering: tuple[int, ...] = ()
     why: str = ""
     together: tuple[int, ...] = ()
+    rule: Rule | None = None
+    by: tuple[Rule, ...] = ()
+
+    @property
+    def is_for_broken(self) -> bool:
+        """Whether it still drops packets with broken headers by its matches, and does nothing to others."""
+        return DROPS in self.why
+
+    def why_and_caveats(self) -> tuple[str, list[str]]:
+        """The parts of *why* of NOTHING: what makes the rule needless, and what else is to say."""
+        parts = self.why.split("; ")
+        caveats = [part for part in parts if part in (BY_PAYLOAD, DROPS)]
+        return "; ".join(part for part in parts if part not in caveats), caveats
 
 
 @dataclass(frozen=True)
@@ -87,6 +106,7 @@ class Lint:
     idle_limits  rules that are no flaws, as they ask a memory, whose limit changes no verdict
     stopped      packets of ICMP of which a chain lets none pass, and without which hosts work badly
     unforwarded  rules of nat that lead connections to where table filter lets none of them in
+    no_targets   rules that only count, of chains that decide packets
     """
 
     flaws: list[Flaw] = field(default_factory=list)
@@ -97,6 +117,7 @@ class Lint:
     idle_limits: list[IdleLimit] = field(default_factory=list)
     stopped: list[Stopped] = field(default_factory=list)
     unforwarded: list[Unforwarded] = field(default_factory=list)
+    no_targets: list[NoTarget] = field(default_factory=list)
 
 
 class OneRemains:
@@ -158,10 +179,13 @@ def lint(program: Program, question: Question, *, tell: Tell, one_remains: OneRe
             linter = _TableLinter(program, opened, reach, question, deadline, one_remains)
             out.examined += sum(len(chain.rules) for chain in opened.chains if linter.may_list(chain))
             for flaw in linter.flaws(tell):
-                if not empty.get(flaw.line):
+                jump = next((each for each in empty.get(flaw.line, ()) if each.rule == flaw.rule), None)
+                if jump is None:
                     flaws.append(flaw)
                     continue
-                jump = empty[flaw.line].pop()
+                if flaw.kind == NOTHING and flaw.is_for_broken:
+                    continue  # what its matches drop is told below
+                empty[flaw.line].remove(jump)
                 if flaw.kind == NEVER:  # the stronger fact: removing the rule may make others needless
                     flaws[flaws.index(jump)] = flaw
             for jump in itertools.chain.from_iterable(empty.values()):
@@ -179,6 +203,11 @@ def lint(program: Program, question: Question, *, tell: Tell, one_remains: OneRe
         )
         out.idle_limits += (
             each for each in idle_limits(table) if each.chain in may_note and each.line not in listed
+        )
+        out.no_targets += (
+            replace(each, lines=lines)
+            for each in no_targets(table)
+            if each.chain in may_note and (lines := tuple(line for line in each.lines if line not in listed))
         )
         out.flaws += sorted(flaws, key=lambda flaw: (flaw.line, flaw.kind))
     out.kept = sorted(one_remains.kept, key=lambda each: each.line)
@@ -234,7 +263,7 @@ def _empty(table: Table, question: Question, one_remains: OneRemains) -> Iterato
             if rule.leaves or any(match.role in (Role.NAMED, Role.ONCE) for match in rule.matches):
                 continue
             if one_remains.remove((rule,), Kept(table.name, chain.name, rule.line)):
-                yield Flaw(EMPTY, table.name, chain.name, rule.line, why=rule.enters)
+                yield Flaw(EMPTY, table.name, chain.name, rule.line, why=rule.enters, rule=rule)
 
 
 # ---- one table ----
@@ -261,6 +290,7 @@ class _TableLinter:
         entered = (chain for place, chain in question.entered if place == table.name)
         self.entered_by_foreign = reach.reached_from(entered)
         self.removed: list[RuleAt] = []
+        self._for_broken: dict[int, RuleAt] = {}  # by number: whose matches only drop broken headers
         self.reasons = Reasons(table, self.family, reach, self.altered, self.written, self.entry)
 
     # ---- flaws ----
@@ -272,7 +302,27 @@ class _TableLinter:
             if self.may_list(chain)
             for index in range(len(chain.rules))
         ]
-        live = []
+        live: list[RuleAt] = []
+        unmatched: list[tuple[RuleAt, Flaw]] = []
+        try:
+            yield from self._unmatched(rules, live, unmatched, tell)
+            yield from self._needless(live, tell)
+        except OutOfBudget:
+            yield from (flaw for _, flaw in unmatched)
+            raise
+        yield from self._needless_but_for_broken(unmatched, tell)
+
+    def _unmatched(
+        self,
+        rules: list[RuleAt],
+        live: list[RuleAt],
+        for_broken: list[tuple[RuleAt, Flaw]],
+        tell: Tell,
+    ) -> Iterator[Flaw]:
+        """Those of *rules* that never match; *live* gets the others.
+
+        *for_broken*: gets those that stay, as they drop packets with broken headers.
+        """
         for at in rules:
             tell(f"table {self.table.name}, line {at.rule.line}")
             remaining = self._remaining_effect(at) if self._never_matches(at) else ASKS
@@ -283,10 +333,16 @@ class _TableLinter:
                 continue
             reason = self.reasons.never_matches(at)
             why = "; ".join(filter(None, (reason.why, remaining)))
-            yield Flaw(NEVER, self.table.name, at.chain.name, at.rule.line, reason.lines, why)
-            if not remaining:
-                self._remove(at)
-        yield from self._needless(live, tell)
+            flaw = self._flaw(NEVER, at, reason, why)
+            if remaining:
+                for_broken.append((at, flaw))
+                continue
+            yield flaw
+            self._remove(at)
+
+    def _flaw(self, kind: str, at: RuleAt, reason: Reason, why: str, together: tuple[int, ...] = ()) -> Flaw:
+        place = self.table.name, at.chain.name, at.rule.line
+        return Flaw(kind, *place, reason.lines, why, together, at.rule, reason.rules)
 
     def may_list(self, chain: Chain) -> bool:
         """Whether rules of *chain* may be listed.  All others stay, so none of them may be removed.
@@ -306,16 +362,19 @@ class _TableLinter:
         Each walk is examined from its end to its start: removing a rule can make another needless only if the
         other is before it, or in a chain that it enters.
         """
-        order = {name: rank for rank, name in enumerate(self.reach.callees_first())}
         while live:
             needed: list[RuleAt] = []
             entered = set[str]()
-            for at in sorted(live, key=lambda each: (order[each.chain.name], -each.index)):
+            for at in sorted(live, key=self._from_end_to_start):
                 tell(f"table {self.table.name}, line {at.rule.line}")
                 if not _is_removable(at.rule):
                     continue
-                if not self._changes_nothing(at):
+                affected = self._class_that_needs(at)
+                self._for_broken.pop(at.number, None)
+                if affected is not None:
                     needed.append(at)
+                    if affected.malformed and self._drops(at):
+                        self._for_broken[at.number] = at
                     continue
                 if not self._may_go(at):
                     continue
@@ -324,11 +383,29 @@ class _TableLinter:
                 if at.rule.enters is not None:
                     entered.add(at.rule.enters)
                 reason = self.reasons.changes_nothing(at)
-                yield Flaw(
-                    NOTHING, self.table.name, at.chain.name, at.rule.line, reason.lines, reason.why, together
-                )
+                yield self._flaw(NOTHING, at, reason, reason.why, together)
             reached = self.reach.reached_from(entered)
             live = [at for at in needed if at.chain.name in reached]
+
+    def _needless_but_for_broken(self, unmatched: list[tuple[RuleAt, Flaw]], tell: Tell) -> Iterator[Flaw]:
+        """Rules whose matches only drop packets with broken headers, removed one by one for all others.
+
+        *unmatched*: those of them that never matched, as long as all rules stood that are needless.
+        """
+        well_formed = self.altered.well_formed
+        for at, flaw in unmatched:
+            tell(f"table {self.table.name}, line {at.rule.line}")
+            if self._class_that_needs(at, well_formed) is None:
+                self._remove(at, well_formed)
+                yield flaw
+        for at in sorted(self._for_broken.values(), key=self._from_end_to_start):
+            tell(f"table {self.table.name}, line {at.rule.line}")
+            if self._class_that_needs(at, well_formed) is not None or not self._may_go(at):
+                continue
+            together = self._needed_while(at, well_formed=True)
+            self._remove(at, well_formed)
+            reason = self.reasons.changes_nothing(at)
+            yield self._flaw(NOTHING, at, reason, "; ".join(filter(None, (reason.why, DROPS))), together)
 
     def _may_go(self, at: RuleAt) -> bool:
         """Whether the rule may be removed with those that are listed already; if not, it is kept."""
@@ -336,32 +413,56 @@ class _TableLinter:
 
     # ---- altered rules ----
 
-    def _remove(self, at: RuleAt) -> None:
+    @functools.cached_property
+    def _callees_first(self) -> dict[str, int]:
+        return {name: rank for rank, name in enumerate(self.reach.callees_first())}
+
+    def _from_end_to_start(self, at: RuleAt) -> tuple[int, int]:
+        return self._callees_first[at.chain.name], -at.index
+
+    def _remove(self, at: RuleAt, provers: Iterable[ClassProver] | None = None) -> None:
         self.removed.append(at)
-        self.altered.remove(at)
+        self.altered.remove(at, provers)
 
     def _never_matches(self, at: RuleAt) -> bool:
         return self.altered.class_affected(at, Alteration.MARK, self._box(at, on_the_way=True)) is None
 
-    def _changes_nothing(self, at: RuleAt, provers: Iterable[ClassProver] | None = None) -> bool:
-        return self.altered.class_affected(at, Alteration.LEAVE_OUT, self._box_of_acts(at), provers) is None
+    def _class_that_needs(
+        self, at: RuleAt, provers: Iterable[ClassProver] | None = None
+    ) -> PacketClass | None:
+        """Packets for which the rule changes something: with broken headers, if it does for no others."""
+        return self.altered.class_affected(at, Alteration.LEAVE_OUT, self._box_of_acts(at), provers)
+
+    def _drops(self, at: RuleAt) -> bool:
+        """Whether a match of the rule may drop packets with broken headers."""
+        box = self._box_of_acts(at, only_acts=True)
+        return any(
+            each.packets.malformed and each.inside(box, root) is not None
+            for each in self.altered.provers
+            for root in self.reach.roots_of(at.chain.name)
+        )
 
     @functools.cached_property
     def _as_given(self) -> list[ClassProver]:
         """Provers in which no rule is removed."""
         return list(self.altered.fresh())
 
-    def _needed_while(self, at: RuleAt) -> tuple[int, ...]:
+    def _needed_while(self, at: RuleAt, *, well_formed: bool = False) -> tuple[int, ...]:
         """Lines of the removed rules because of which a rule that changes nothing now changed something.
 
         These are the ones whose packets the rule decides otherwise; in a small table, if they do not
-        suffice, all that are removed.
+        suffice, all that are removed.  *well_formed*: of packets without broken headers alone.
         """
-        if not self.removed or self._changes_nothing(at, self._as_given):
+
+        def needed(provers: Iterable[ClassProver]) -> bool:
+            asked = (each for each in provers if not (well_formed and each.packets.malformed))
+            return self._class_that_needs(at, asked) is not None
+
+        if not self.removed or not needed(self._as_given):
             return ()
         others = [each for each in self.removed if _decides_otherwise(at, each)]
         few = self.altered.is_small
-        if not others or (few and not self._changes_nothing(at, self.altered.fresh(without=others))):
+        if not others or (few and needed(self.altered.fresh(without=others))):
             others = self.removed
         return tuple(sorted({each.rule.line for each in others}))
 

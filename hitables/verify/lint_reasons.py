@@ -8,17 +8,19 @@ first class.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hitables.core.prover import NONE
 from hitables.ir.dependence import rule_may_change
 from hitables.ir.fields import Family, Field, top
 from hitables.ir.intervals import Values
+from hitables.ir.packet import Backend
 from hitables.ir.program import Chain, Table
-from hitables.ir.rule import Ends, Kind, Role, Rule
+from hitables.ir.rule import Ends, Kind, Match, Role, Rule
 
 from .altered import AlteredTable, ClassProver, RuleAt
+from .hook_reasons import shown, why_not_at_hooks
 from .match_box import NOWHERE, MatchBox, PacketSet, TableWrites
 from .reachability import Reachability
 from .region_words import RegionWords
@@ -26,13 +28,21 @@ from .region_words import RegionWords
 MOST_MET = 64  # rules that packets of a rule meet first, as far as they are examined
 MOST_ASKED = 2_000  # questions of a table about rules that packets meet, besides one for each flaw
 
+TO_END = "packets reach the end of the chain, too"
+BY_PAYLOAD = "nft reads the ports and flags of later fragments in their payload"
+
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """*lines* of rules, and *why*, as in `Flaw`."""
+    """*rules* that keep packets from the rule or decide them instead, and *why*, as in `Flaw`."""
 
-    lines: tuple[int, ...] = ()
+    rules: tuple[Rule, ...] = ()
     why: str = ""
+
+    @property
+    def lines(self) -> tuple[int, ...]:
+        """Each line once: of a line that lists addresses there are several rules."""
+        return tuple(dict.fromkeys(rule.line for rule in self.rules))
 
 
 class Reasons:
@@ -70,12 +80,12 @@ class Reasons:
             unreached |= not ending
             equal = next((index for index, rule in ending.items() if self._takes_as_many(at, index)), None)
             covering |= ending if equal is None else {equal: ending[equal]}
-        if not any_packets and not self._has_packets(at):
-            return Reason(why="its matches exclude each other")
+        if not any_packets and (why := self._why_no_packets(at)):
+            return Reason(why=why)
         unreached |= not any_packets
         other = "other " if covering else ""
         why = f"no {other}packet that reaches {at.chain.name} can match it" if unreached else ""
-        return Reason(_lines_of(covering), why)
+        return Reason(_in_order(covering), why)
 
     def changes_nothing(self, at: RuleAt) -> Reason:
         """Of a rule that changes nothing, and is removed already: what decides its packets instead."""
@@ -84,19 +94,30 @@ class Reasons:
         if not at.rule.returns and self._may_decide(at.rule):
             self._replaced.add(at.chain.name)
         deciding: dict[int, Rule] = {}
-        to_end = False
+        to_end = by_payload = False
         for each, region in self._asked(at, deciding):
             later = self._deciding_later(each, at, region)
             to_end |= not later
+            if each.packets.later and each.encoding.backend is Backend.NFT and not _reads_payload(at.rule):
+                by_payload |= any(map(_reads_payload, later.values()))
             deciding |= later
-        why = "packets reach the end of the chain, too" if deciding and to_end else ""
-        return Reason(_lines_of(deciding), why)
+        why = (TO_END if deciding and to_end else "", BY_PAYLOAD if by_payload else "")
+        return Reason(_in_order(deciding), "; ".join(filter(None, why)))
 
-    def _has_packets(self, at: RuleAt) -> bool:
-        """Whether some packet has what the rule asks, whatever reaches its chain."""
-        box = MatchBox(at.rule.matches, self._written, self._family, NOWHERE)
-        root = at.chain.name if at.chain.policy is not None else ""
-        return any(each.inside(box, root) is not None for each in self._altered.provers)
+    def _why_no_packets(self, at: RuleAt) -> str:
+        """Why no packet that may come to the chain has what the rule asks; "": some have it."""
+        if not self._have_packets(at.rule.matches):
+            alone = (match for match in at.rule.matches if not self._have_packets((match,)))
+            impossible = next(alone, None)
+            if impossible is None:
+                return "its matches exclude each other"
+            return f"no packet matches {shown(impossible)}"
+        return why_not_at_hooks(at.rule, at.chain, self._reach.roots_of(at.chain.name), self._family)
+
+    def _have_packets(self, matches: Sequence[Match]) -> bool:
+        """Whether some packet has what *matches* ask, wherever it is."""
+        box = MatchBox(matches, self._written, self._family, NOWHERE)
+        return any(each.inside(box, "") is not None for each in self._altered.provers)
 
     def _possible(self, at: RuleAt) -> Iterator[tuple[ClassProver, RegionWords]]:
         """The classes that have packets in the rule's box that may reach its chain, and these."""
@@ -295,6 +316,11 @@ def _reads_alike(rule: Rule) -> bool:
     return rule.leaves and all(match.role is Role.SPACE and not match.needs for match in rule.matches)
 
 
-def _lines_of(rules: dict[int, Rule]) -> tuple[int, ...]:
-    """The lines of rules, given by index, in the order of their chain."""
-    return tuple(rules[index].line for index in sorted(rules))
+def _reads_payload(rule: Rule) -> bool:
+    """Whether nft reads its ports or flags wherever a whole packet has them."""
+    return any(match.native and match.needs for match in rule.matches)
+
+
+def _in_order(rules: dict[int, Rule]) -> tuple[Rule, ...]:
+    """Rules, given by index, in the order of their chain."""
+    return tuple(rules[index] for index in sorted(rules))

@@ -67,3 +67,55 @@ def test_line_ends_that_iptables_refuses_are_noted(
     done = CliRunner().invoke(main, ["lint", "--format", "json", str(path)])
     found = [each for each in json.loads(done.stdout)["notes"] if "line" in each and "end" in each]
     assert len(found) == bool(note) and all(note in each for each in found)
+
+
+def listed(path: Path, rules: str) -> list[tuple[str, list[str]]]:
+    """The messages of the findings, without their place, and the texts of their lines."""
+    done = lint(path, f"{HEAD}{rules}COMMIT\n", "--format", "json")
+    return [
+        (each["message"].partition(": ")[2], [place["text"] for place in each["places"]])
+        for each in json.loads(done.stdout)["findings"]
+    ]
+
+
+def test_the_useless_part_of_a_line_that_lists_addresses_is_named(tmp_path: Path) -> None:
+    """Not its first rule, for which the whole line may be needed."""
+    drops = "-A INPUT -s {} -j ACCEPT"
+    within = listed(tmp_path / "rules", drops.format("0.0.0.0/8,240.0.0.0/4,255.255.255.255/32") + "\n")
+    assert within == [
+        (
+            "never matches: line 5 covers it (only this part of the line: 1 of its 3 rules)",
+            [drops.format("255.255.255.255/32"), drops.format("240.0.0.0/4")],
+        )
+    ]
+    lines = ["240.0.0.0/4", "250.1.0.0/16,10.0.0.0/8,255.255.255.255/32"]
+    behind = listed(tmp_path / "rules", "".join(drops.format(each) + "\n" for each in lines))
+    assert behind == [
+        (
+            "never matches: line 5 covers it (only this part of the line: 2 of its 3 rules)",
+            [drops.format("250.1.0.0/16,255.255.255.255/32"), drops.format("240.0.0.0/4")],
+        )
+    ]
+
+
+def test_a_line_that_lists_addresses_is_told_once_where_all_its_rules_are_useless(tmp_path: Path) -> None:
+    both = "-A INPUT -s 10.1.1.1/32,10.2.2.2/32 -d 1.1.1.1/32,2.2.2.2/32 -j ACCEPT"
+    wide = "-A INPUT -s 10.0.0.0/8 -j REJECT"
+    assert listed(tmp_path / "rules", f"{wide}\n{both}\n") == [
+        ("never matches: line 5 covers it", [both, wide])
+    ]
+    jump = "-A INPUT -s 3.3.3.3/32,4.4.4.4/32 -j none"
+    assert listed(tmp_path / "rules", f":none -\n{jump}\n") == [
+        ("chain none is empty: entering it does nothing", [jump])
+    ]
+
+
+def test_the_rules_of_a_line_that_are_useless_for_several_reasons_are_told_one_by_one(tmp_path: Path) -> None:
+    one, other = "-A INPUT -s 10.0.0.0/8 -j REJECT", "-A INPUT -s 11.0.0.0/8 -j REJECT"
+    accept = "-A INPUT -s {} -j ACCEPT"
+    rules = f"{one}\n{other}\n{accept.format('10.1.1.1/32,11.1.1.1/32')}\n"
+    part = "(this part of the line: 1 of its 2 rules)"
+    assert listed(tmp_path / "rules", rules) == [
+        (f"never matches: line 5 covers it {part}", [accept.format("10.1.1.1/32"), one]),
+        (f"never matches: line 6 covers it {part}", [accept.format("11.1.1.1/32"), other]),
+    ]

@@ -25,7 +25,7 @@ from hitables.verify.encoding import Encoding
 from hitables.verify.lint import DROPS, EMPTY, NEVER, NOTHING, UNREACHED, Flaw, lint
 from hitables.verify.match_box import MatchBox, PacketSet, written_by
 from hitables.verify.packet_classes import PacketClass
-from hitables.verify.question import Equal, Question
+from hitables.verify.question import Answer, Equal, Question
 from hitables.verify.region_words import RegionWords
 
 pytestmark = pytest.mark.engine
@@ -67,7 +67,11 @@ def test_a_rule_for_fragments_never_matches_in_input_nor_in_a_chain_that_only_in
         "-A u -f -j ACCEPT\n-A v -p udp -f -j DROP\n-A v -i eth0 -f -j LOG\n"
     )
     found = [(flaw.line, flaw.why) for flaw in flaws(rules, chains=chains) if flaw.kind == NEVER]
-    assert found == [(7, "its matches exclude each other"), (11, "no packet that reaches u can match it")]
+    because = "as the kernel puts fragments together before"
+    assert found == [
+        (7, f"no fragment comes to INPUT, {because} it"),
+        (11, f"no fragment comes to u, {because} INPUT"),
+    ]
 
 
 def test_a_rule_that_asks_the_same_mark_covers_it_alone() -> None:
@@ -127,9 +131,9 @@ def test_a_rule_behind_one_that_covers_it_may_still_drop_malformed_packets() -> 
 def test_a_protocol_match_drops_packets_that_hide_it_in_legacy_ipv6() -> None:
     text = "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -s ::/1 -j DROP\n-A INPUT -p udp -j ACCEPT\nCOMMIT\n"
     program = hitables.read(text, family=Family.IPV6)
-    assert lint(program, Question((Backend.LEGACY,)), tell=lambda stage: None).flaws == []
-    (flaw,) = lint(program, Question((Backend.NFT,)), tell=lambda stage: None).flaws
-    assert (flaw.kind, flaw.line) == (NOTHING, 4)
+    for backend, why in ((Backend.LEGACY, DROPS), (Backend.NFT, "")):
+        (flaw,) = lint(program, Question((backend,)), tell=lambda stage: None).flaws
+        assert (flaw.kind, flaw.line, flaw.why) == (NOTHING, 4, why)
     behind = text.replace("-p udp", "-s ::1 -p udp")
     (flaw,) = lint(
         hitables.read(behind, family=Family.IPV6), Question((Backend.LEGACY,)), tell=lambda stage: None
@@ -178,6 +182,29 @@ def test_a_rule_that_is_needed_while_another_useless_one_stays_says_so() -> None
 def test_one_of_two_equal_rules_is_reported() -> None:
     rules = "-A INPUT -s 10.1.0.0/16 -j ACCEPT\n-A INPUT -s 10.1.0.0/16 -j ACCEPT\n"
     assert summary(rules) == [(NEVER, 6, (5,))]
+
+
+@pytest.mark.parametrize(
+    "ports", [("tcp --dport 22", "tcp --dport 80", "udp --dport 53"), ("udp --dport 53",)]
+)
+def test_a_rule_that_only_drops_packets_with_broken_headers_is_listed_with_this_caveat(
+    ports: tuple[str, ...],
+) -> None:
+    """Of rules that drop the same packets one has the caveat."""
+    rules = "".join(f"-A INPUT -p {each} -j ACCEPT\n" for each in ports)
+    program = hitables.read(f"*filter\n:INPUT ACCEPT [0:0]\n{rules}COMMIT\n")
+    legacy, nft = (lint(program, Question((backend,)), tell=lambda stage: None).flaws for backend in Backend)
+    lines = [line for line, _ in enumerate(ports, 3)]
+    assert [(flaw.kind, flaw.line) for flaw in legacy] == [(NOTHING, line) for line in lines]
+    assert [(flaw.kind, flaw.line, flaw.why) for flaw in nft] == [(NOTHING, line, "") for line in lines]
+    assert [flaw.why for flaw in legacy] == ([DROPS, "", DROPS] if len(ports) > 1 else [DROPS])
+
+
+def test_a_rule_whose_target_decides_packets_with_broken_headers_is_not_listed() -> None:
+    """Without it they would be accepted, or dropped by the match of the next."""
+    rules = "-A FORWARD -s 10.0.0.0/8 -j ACCEPT\n-A FORWARD -p tcp --dport 22 -j ACCEPT\n"
+    found = {flaw.line: flaw.why for flaw in flaws(rules, question=Question((Backend.LEGACY,)))}
+    assert found == {6: DROPS}
 
 
 def test_rules_that_count_log_or_remember_do_something() -> None:
@@ -395,12 +422,28 @@ def test_removing_all_that_is_reported_changes_nothing(rng: random.Random, chain
     found = hitables.lint(program, leave=left or (), chains=asked or ()).flaws
     unreached = {flaw.chain for flaw in found if flaw.kind == UNREACHED}
     assert all(asked in ("", flaw.chain) and left != flaw.chain for flaw in found)
-    lines = {flaw.line for flaw in found if DROPS not in flaw.why}
-    without_listed = without_lines(program, lines)
-    (table,) = without_listed.tables
-    rest = table.of({chain.name: chain for chain in table.chains if chain.name not in unreached})
-    after = Program(program.family, (rest,))
-    assert isinstance(exact.check(program, after, Question(malformed="exact", sure_answers=True)), Equal)
+    for for_all_packets in (True, False):
+        lines = {flaw.line for flaw in found if not (for_all_packets and flaw.is_for_broken)}
+        without_listed = without_lines(program, lines)
+        (table,) = without_listed.tables
+        rest = table.of({chain.name: chain for chain in table.chains if chain.name not in unreached})
+        after = Program(program.family, (rest,))
+        answer = (
+            exact.check(program, after, Question(malformed="exact", sure_answers=True))
+            if for_all_packets
+            else well_formed(program, after)
+        )
+        assert isinstance(answer, Equal)
+
+
+def well_formed(before: Program, after: Program) -> Answer:
+    """Compare the programs for packets without broken headers alone."""
+    with pytest.MonkeyPatch.context() as patched:
+        classes = Encoding.classes
+        patched.setattr(
+            Encoding, "classes", lambda self: [each for each in classes(self) if not each.malformed]
+        )
+        return exact.check(before, after, Question(malformed="exact", sure_answers=True))
 
 
 def varied(program: Program, rng: random.Random) -> Program:
@@ -435,8 +478,8 @@ def check_removable(drawn: Program) -> None:
     (table,) = program.tables
     chains = table.chains
     reported = lint(program, Question(), tell=lambda stage: None).flaws
-    named = {flaw.line for flaw in reported if flaw.kind in (NEVER, NOTHING) and DROPS not in flaw.why}
-    kept = {flaw.line for flaw in reported if DROPS in flaw.why}
+    named = {flaw.line for flaw in reported if flaw.kind in (NEVER, NOTHING) and not flaw.is_for_broken}
+    kept = {flaw.line for flaw in reported if flaw.is_for_broken}
     removed = {
         chain.name: {at for at, rule in enumerate(chain.rules) if rule.line in named} for chain in chains
     }
@@ -450,6 +493,16 @@ def check_removable(drawn: Program) -> None:
             )
             assert isinstance(exact.check(others, both, exactly), Equal), flaw
             alone = exact.check(program, without_lines(program, {flaw.line}), exactly)
+            assert isinstance(alone, Equal) != bool(flaw.together), flaw
+    no_empty = {flaw.line for flaw in reported if flaw.kind in (NEVER, NOTHING)}
+    assert isinstance(well_formed(program, without_lines(program, no_empty)), Equal)
+    for flaw in reported:
+        if flaw.line in kept and flaw.kind == NOTHING:
+            others, both = (
+                without_lines(program, lines) for lines in ({*flaw.together}, {flaw.line, *flaw.together})
+            )
+            assert isinstance(well_formed(others, both), Equal), flaw
+            alone = well_formed(program, without_lines(program, {flaw.line}))
             assert isinstance(alone, Equal) != bool(flaw.together), flaw
     entered = reached(left)
     for chain in left.tables[0].chains:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import hitables
+from hitables.report.lint import report
 from hitables.verify.lint import NEVER, UNREACHED
 
 pytestmark = pytest.mark.engine
@@ -53,3 +54,18 @@ def test_rules_that_match_no_packet_are_noted_in_the_order_of_their_lines() -> N
     )
     found = hitables.lint(text)
     assert [each.line for each in found.unmatched] == [5, 6, 7, 8]
+
+
+def test_rules_that_only_count_are_noted_in_one_line_if_they_are_no_flaws() -> None:
+    flags = "-A INPUT -p tcp -m tcp --tcp-flags"
+    text = (
+        "*filter\n:INPUT DROP\n"
+        f"{flags} SYN,FIN SYN,FIN\n{flags} SYN,RST SYN,RST\n{flags} ALL NONE\n"
+        "-A INPUT -s 10.0.0.0/8 -j ACCEPT\n-A INPUT -s 10.0.0.1\n-A INPUT -p udp -j ACCEPT\nCOMMIT\n"
+    )
+    program = hitables.read(text)
+    found = report(hitables.lint(program), program, 0.0)
+    assert [each.places[0].line for each in found.findings] == [7]
+    assert found.facts["notes"] == [
+        "lines 3, 4, 5 (table filter, chain INPUT) have no target (-j): they only count"
+    ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.lint_flaws import summary
+from support.lint_flaws import flaws, summary
 
 import hitables
 from hitables.report.lint import report
@@ -205,3 +205,33 @@ def test_a_rule_is_not_named_alone_if_its_chain_lets_packets_return() -> None:
         "-A some -p udp -j RETURN\n-A some -j DROP\n"
     )
     assert (NEVER, 8, (6, 7)) in summary(rules, chains=":some -\n")
+
+
+@pytest.mark.parametrize(
+    ("enters", "tested", "why"),
+    [
+        ("INPUT", "-o eth0", "packets that come to u have no output interface"),
+        ("OUTPUT", "-i eth0", "packets that come to u have no input interface"),
+        ("INPUT", "-p tcp -f", "no fragment comes to u, as the kernel puts fragments together before INPUT"),
+        ("INPUT", "-p tcp ! -i +", "no packet matches ! -i +"),
+        ("INPUT", "-s 10.0.0.1 -m iprange --src-range 11.0.0.1-11.0.0.9", "its matches exclude each other"),
+    ],
+)
+def test_a_rule_that_matches_nothing_is_told_what_no_packet_has(enters: str, tested: str, why: str) -> None:
+    found = flaws(f"-A {enters} -j u\n-A u {tested} -j DROP\n", chains=":u -\n")
+    assert [flaw.why for flaw in found if flaw.kind == NEVER] == [why]
+
+
+def test_a_rule_that_takes_fragments_by_their_payload_is_told_to_do_so() -> None:
+    rules = "-A FORWARD -j evil\n-A evil -f -j DROP\n-A evil -p tcp --tcp-flags ALL NONE -j DROP\n"
+    input_needs = "-A INPUT -j evil\n-A INPUT -p tcp -j REJECT\n"
+    start = f"*filter\n:INPUT DROP [0:0]\n:FORWARD DROP [0:0]\n:evil -\n{input_needs}"
+    for backend, end in (
+        ("nft", f"line 9, or what follows evil, would do the same; {lint_reasons.BY_PAYLOAD}"),
+        ("legacy", "packets that return from evil are treated the same"),
+    ):
+        program = hitables.read(f"{start}{rules}COMMIT\n")
+        found = report(hitables.lint(program, backend=backend), program, 0.0).findings
+        assert [each.message for each in found if each.places[0].line == 8] == [
+            f"table filter, chain evil: changes nothing: {end}"
+        ]
