@@ -34,6 +34,7 @@ from hitables.ir.program import Program
 from hitables.ir.rule import Kind, Role, Rule
 from hitables.ir.semantics import Walk
 
+from .deciders import Candidates, Deciders, deciders
 from .exact import Comparison, DifferingRegion, Tell, comparisons
 from .join_boxes import Box, join
 from .packet_classes import PacketClass
@@ -54,6 +55,8 @@ class RegionOutcome:
 
     verdict  None: the same as in the other program; it varies within the region
     line     of the rule that decides; 0: the policy, or a rule without a line
+    also     more lines that decide some of the packets; 0 is as of *line*
+    unsure   whether rules of the same verdict may decide some of them that are not named
     effects  the first that only this program has: (effect, line)
     more     whether this program has more effects that the other one has not
     """
@@ -62,6 +65,18 @@ class RegionOutcome:
     line: int
     effects: tuple[tuple[str, int], ...] = ()
     more: bool = False
+    also: tuple[int, ...] = ()
+    unsure: bool = False
+
+    def decided_by(self, found: Deciders | None, box: Mapping[Field, Values]) -> RegionOutcome:
+        """This outcome of the packets of *box*, with all lines that decide some; None: not known."""
+        if found is None:
+            return dataclasses.replace(self, unsure=True)
+        lines = found.of(box)
+        if not lines:
+            return self
+        line = self.line if self.line in lines else 0 if 0 in lines else lines[0]
+        return dataclasses.replace(self, line=line, also=tuple(each for each in lines if each != line))
 
 
 @dataclass(frozen=True)
@@ -153,10 +168,11 @@ def _kind(packets: PacketClass) -> str:
 def _changes_of_chain(comparison: Comparison, out: Changes) -> Iterator[Change]:
     """The changes of one pair of chains; notes in *out* why some are missing."""
     tables = [LongChains(table) for table in comparison.tables.tables]
+    candidates: dict[tuple[int, str], Candidates] = {}
     for regions in explained(comparison, out):
         real = [region for region in regions if not is_unreal(comparison, region)]
         if real:
-            yield from joined(comparison, real, tables)
+            yield from joined(comparison, real, tables, candidates)
 
 
 def explained(
@@ -201,14 +217,18 @@ def _explanation(region: DifferingRegion) -> tuple[object, ...]:
 
 
 def joined(
-    comparison: Comparison, regions: list[DifferingRegion], tables: Sequence[LongChains]
+    comparison: Comparison,
+    regions: list[DifferingRegion],
+    tables: Sequence[LongChains],
+    candidates: dict[tuple[int, str], Candidates],
 ) -> Iterator[Change]:
     """The changes of regions with one explanation, as few as they can be joined to.
 
-    *tables*: those of the comparison.
+    *tables*: those of the comparison.  *candidates*: as of `deciders`.
     """
     first = regions[0]
     outcomes = [_outcome(comparison, first, side, tables[side]) for side in (0, 1)]
+    found = [deciders(comparison, regions, side, is_unreal, candidates) for side in (0, 1)]
     for area in areas(comparison, regions):
         yield Change(
             comparison.table,
@@ -219,8 +239,8 @@ def joined(
             area.facts,
             first.answers,
             area.headers,
-            outcomes[0],
-            outcomes[1],
+            outcomes[0].decided_by(found[0], area.box),
+            outcomes[1].decided_by(found[1], area.box),
             first.reordered,
         )
 
