@@ -23,6 +23,7 @@ from ..verify.diff import BROKEN, FRAGMENTS, WHOLE, Change, Changes, RegionOutco
 from ..verify.question import KERNEL_POLICY, Undecided
 from .finding import Case, Finding, Report, SourceLine
 from .region_text import conditions, describe, describe_conditions
+from .unentered import note
 
 AT_END = ("returns", KERNEL_POLICY)  # the verdicts of the ends of chains that are no policies
 _KINDS = {WHOLE: "", FRAGMENTS: "later fragments, ", BROKEN: "packets with broken headers, "}
@@ -260,8 +261,14 @@ def report(changes: Changes, before: Program, after: Program, limit: int | None,
     ]
     cases += [Case(each.table, f"chain {each.chain}", trouble=_trouble(each)) for each in changes.undecided]
     status = 1 if found else 2 if changes.undecided else 0
-    text = "\n".join([show(changes, names, limit), *changes.scope]) + "\n"
+    notes = [f"note: {each}" for each in _notes(changes)]
+    text = "\n".join([show(changes, names, limit), *changes.scope, *notes]) + "\n"
     return Report("diff", names, status, tuple(found), tuple(cases), seconds, as_json(changes, names), text)
+
+
+def _notes(changes: Changes) -> list[str]:
+    # The rules of two families are never spelled alike.
+    return [] if changes.scope else note(changes.unentered)
 
 
 def findings(
@@ -357,6 +364,7 @@ def as_json(changes: Changes, names: tuple[str, str]) -> dict[str, Any]:
         "family": int(changes.family),
         "complete": changes.complete,
         "scope": list(changes.scope),
+        "notes": _notes(changes),
         "changes": [_change(change, changes.family) for change in changes.regions],
     }
 

@@ -41,6 +41,7 @@ from .packet_classes import PacketClass
 from .question import Question, Undecided, comparable
 from .rules_for_packet import LongChains
 from .told_facts import Told
+from .unentered import Unentered, unentered
 from .unreal_regions import is_unreal
 
 # Regions of one chain and class of packets, before they are joined: more than a person reads.
@@ -113,6 +114,7 @@ class Changes:
     undecided  chains for which the budget ran out
     cut_off    some chain has MOST regions or more
     scope      what is compared, and what is left out, where the two are of two families; a line each
+    unentered  chains that differ and that no packet enters
     """
 
     family: Family
@@ -121,6 +123,7 @@ class Changes:
     undecided: list[Undecided] = dataclasses.field(default_factory=list)
     cut_off: bool = False
     scope: tuple[str, ...] = ()
+    unentered: tuple[Unentered, ...] = ()
 
     @property
     def complete(self) -> bool:
@@ -129,8 +132,10 @@ class Changes:
 
 def changes(before: Program, after: Program, question: Question, *, tell: Tell) -> Changes:
     """Every difference, the largest region first.  Raises as `hitables.compare.check` does."""
+    not_compared = tuple(unentered(before, after, question))
     before, after = comparable(before, after)
     out = _changes(before, after, question, tell)
+    out.unentered = not_compared
     if out.regions and differ_in_above(before, after):
         alike = _changes(up_to(before), up_to(after), question, tell)
         differing = {(change.table, change.chain) for change in alike.regions}

@@ -6,7 +6,8 @@
 
 of IPv6 lets no neighbour solicitation in, which has no connection: the hosts of its network do not find it.
 Many rule sets stop these packets of some interface or sender on purpose, so a chain is named only if it lets
-none of them pass but those of lo and of its addresses, which come from no network.  A chain that lets nothing else pass either is closed on purpose.
+none of them pass but those of lo and of its addresses, which come from no network.  A chain that lets nothing
+else pass either is closed on purpose.
 
 Invariant: exact, as `reach` is: if some packet of the kind passes, or may, nothing is said.
 """
