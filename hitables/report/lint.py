@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ..emit.text import rule_text
 from ..ir.fields import Family
+from ..ir.foreign import PRESETS, is_foreign, recognised
 from ..ir.idle_limits import IdleLimit
 from ..ir.program import Program, Table
 from ..ir.unmatched import Unmatched
@@ -33,7 +36,7 @@ def report(lint: Lint, program: Program, seconds: float) -> Report:
         "file": program.name,
         "rules": program.rule_count(),
         "complete": not lint.undecided,
-        "notes": _notes(lint),
+        "notes": _notes(lint, program),
     }
     text = _text(lint, findings, program)
     return Report("lint", (program.name,), status, findings, tuple(cases), seconds, facts, text)
@@ -41,7 +44,7 @@ def report(lint: Lint, program: Program, seconds: float) -> Report:
 
 def _text(lint: Lint, findings: tuple[Finding, ...], program: Program) -> str:
     lines = [line for finding in findings for line in lines_of(finding.text)]
-    lines += [f"{program.name}: note: {note}" for note in _notes(lint)]
+    lines += [f"{program.name}: note: {note}" for note in _notes(lint, program)]
     if lint.undecided:
         lines.append(f"{program.name}: not all rules were checked: {lint.undecided}")
     if not findings and not lint.undecided:
@@ -52,14 +55,26 @@ def _text(lint: Lint, findings: tuple[Finding, ...], program: Program) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _notes(lint: Lint) -> list[str]:
+def _notes(lint: Lint, program: Program) -> list[str]:
     return [
+        *_of_other_programs(lint, program),
         *(_kept(kept) for kept in lint.kept),
         *(_unmatched(rule) for rule in lint.unmatched),
         *(_idle_limit(rule) for rule in lint.idle_limits),
         *(_stopped(each) for each in lint.stopped),
         *(_unforwarded(each) for each in lint.unforwarded),
     ]
+
+
+def _of_other_programs(lint: Lint, program: Program) -> Iterator[str]:
+    """Which programs have the chains of findings, and how these are left out."""
+    chains = {flaw.chain for flaw in lint.flaws}
+    chains |= {flaw.why.split("; ")[0] for flaw in lint.flaws if flaw.kind == EMPTY}
+    for preset in recognised(program):
+        of_preset = [chain for chain in sorted(chains) if is_foreign(chain, PRESETS[preset])]
+        if of_preset:
+            example = of_preset[0] + (" and others" if len(of_preset) > 1 else "")
+            yield f"{preset} changes its chains itself ({example}); --leave {preset} checks none of them"
 
 
 def _stopped(stopped: Stopped) -> str:

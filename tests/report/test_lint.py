@@ -48,3 +48,18 @@ def test_counters_change_neither_the_text_nor_the_fingerprints(tmp_path: Path) -
     logs = [json.loads(lint(tmp_path / "host.rules", text, "--format", "sarif").stdout) for text in texts]
     ((one,), (other,)) = (log["runs"][0]["results"] for log in logs)
     assert one["partialFingerprints"] == other["partialFingerprints"] and one["message"] == other["message"]
+
+
+def test_each_program_that_has_chains_with_findings_is_noted_once(tmp_path: Path) -> None:
+    declared = "".join(f":{name} - [0:0]\n" for name in ("DOCKER-USER", "ufw-user-input", "ufw-user-output"))
+    text = f"{HEAD}{declared}-A FORWARD -j DOCKER-USER\n-A ufw-user-input -p tcp -j ACCEPT\nCOMMIT\n"
+    docker = "docker changes its chains itself (DOCKER-USER); --leave docker checks none of them"
+    ufw = "ufw changes its chains itself (ufw-user-input and others); --leave ufw checks none of them"
+    for options, notes in (
+        ((), [docker, ufw]),
+        (("--leave", "docker"), [ufw]),
+        (("--leave", "docker", "--leave", "ufw"), []),
+    ):
+        done = lint(tmp_path / "host.rules", text, "--format", "json", *options)
+        assert json.loads(done.stdout)["notes"] == notes
+    assert not json.loads(lint(tmp_path / "host.rules", UNREACHED, "--format", "json").stdout)["notes"]
