@@ -23,7 +23,9 @@ from ..ir.rule import Ends, Kind
 from ..ir.semantics import Step, Walk, evaluation
 from ..rule_lines import lines_of
 from ..verify.question import Difference, Equal, Origin, Undecided, decided_by
+from ..verify.unentered import unentered
 from .finding import Case, Finding, PacketPath, Report, SourceLine
+from .unentered import note
 
 if TYPE_CHECKING:
     from ..kernel.replay import Replay
@@ -145,8 +147,14 @@ def _compared(comparison: Comparison) -> str:
 
 
 def _notes(comparison: Comparison) -> list[str]:
-    """What the comparison assumes and these two rule sets do not keep."""
+    """What the comparison does not compare, or assumes and these two rule sets do not keep."""
     before, after = comparison.before, comparison.after
+    # The rules of two families are never spelled alike.
+    found = [] if comparison.scope else note(list(unentered(before, after, comparison.question)))
+    return [*_on_tracking(before, after), *found]
+
+
+def _on_tracking(before: Program, after: Program) -> list[str]:
     for effect, rules_for in (
         ("track connections and reassemble fragments", rules_that_track),
         ("reassemble fragments", rules_that_reassemble),

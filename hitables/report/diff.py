@@ -23,6 +23,7 @@ from ..verify.diff import BROKEN, FRAGMENTS, WHOLE, Change, Changes, RegionOutco
 from ..verify.question import KERNEL_POLICY, Undecided
 from .finding import Case, Finding, Report, SourceLine
 from .region_text import conditions, describe, describe_conditions
+from .unentered import note
 
 AT_END = ("returns", KERNEL_POLICY)  # the verdicts of the ends of chains that are no policies
 _KINDS = {WHOLE: "", FRAGMENTS: "later fragments, ", BROKEN: "packets with broken headers, "}
@@ -63,8 +64,8 @@ class ChangeGroup:
     @property
     def lines(self) -> tuple[list[int], list[int]]:
         """The lines that decide in each rule set; 0: the policy."""
-        before = {change.before.line for change in self.regions}
-        after = {change.after.line for change in self.regions}
+        before = {line for change in self.regions for line in (change.before.line, *change.before.also)}
+        after = {line for change in self.regions for line in (change.after.line, *change.after.also)}
         return sorted(before), sorted(after)
 
 
@@ -121,7 +122,9 @@ def _groups(changes: list[Change]) -> list[ChangeGroup]:
     """
     regions: dict[tuple[str, str, str, RegionOutcome, RegionOutcome, bool], list[Change]] = {}
     for change in changes:
-        key = change.table, change.chain, change.packets, change.before, change.after, change.reordered
+        # What decides some packets of one region alone, of those that a line decides, makes no group.
+        treatment = replace(change.before, also=()), replace(change.after, also=())
+        key = change.table, change.chain, change.packets, *treatment, change.reordered
         regions.setdefault(key, []).append(change)
     groups = [ChangeGroup(*key, tuple(of_key)) for key, of_key in regions.items()]
     return _in_order(groups)
@@ -174,7 +177,7 @@ def _without_repetition(
         regions = frozenset(
             (described[id(each)], each.facts, each.asked, each.backends) for each in group.regions
         )
-        treatment = group.before, group.after, group.reordered
+        treatment = group.before, group.after, group.reordered, *map(tuple, group.lines)
         original = first.setdefault((group.place, treatment, regions), group)
         if original is group:
             also[group] = []
@@ -227,7 +230,9 @@ def _decided(outcome: RegionOutcome, lines: list[int], file: str) -> str:
     rest = [f"{len(named) - LINES} more"] if len(named) > LINES + 1 else []
     named = named[:LINES] if rest else named
     by_lines = [f"by line{'s' * (len(named) > 1)} {_listed([*named, *rest])}{_of(file)}"] if named else []
-    return f"{outcome.verdict} {_listed([*by_lines, *at_end])}"
+    # Rules behind which the same verdict follows were not looked for.
+    others = ["perhaps by rules before"] if outcome.unsure else []
+    return f"{outcome.verdict} {_listed([*by_lines, *at_end, *others])}"
 
 
 def _listed(words: list[str]) -> str:
@@ -256,8 +261,14 @@ def report(changes: Changes, before: Program, after: Program, limit: int | None,
     ]
     cases += [Case(each.table, f"chain {each.chain}", trouble=_trouble(each)) for each in changes.undecided]
     status = 1 if found else 2 if changes.undecided else 0
-    text = "\n".join([show(changes, names, limit), *changes.scope]) + "\n"
+    notes = [f"note: {each}" for each in _notes(changes)]
+    text = "\n".join([show(changes, names, limit), *changes.scope, *notes]) + "\n"
     return Report("diff", names, status, tuple(found), tuple(cases), seconds, as_json(changes, names), text)
+
+
+def _notes(changes: Changes) -> list[str]:
+    # The rules of two families are never spelled alike.
+    return [] if changes.scope else note(changes.unentered)
 
 
 def findings(
@@ -353,6 +364,7 @@ def as_json(changes: Changes, names: tuple[str, str]) -> dict[str, Any]:
         "family": int(changes.family),
         "complete": changes.complete,
         "scope": list(changes.scope),
+        "notes": _notes(changes),
         "changes": [_change(change, changes.family) for change in changes.regions],
     }
 
@@ -379,4 +391,11 @@ def _change(change: Change, family: Family) -> dict[str, Any]:
 
 def _outcome(outcome: RegionOutcome) -> dict[str, Any]:
     effects = [{"effect": effect, "line": line} for effect, line in outcome.effects]
-    return {"verdict": outcome.verdict, "line": outcome.line, "effects": effects, "more": outcome.more}
+    return {
+        "verdict": outcome.verdict,
+        "line": outcome.line,
+        "also": list(outcome.also),
+        "unsure": outcome.unsure,
+        "effects": effects,
+        "more": outcome.more,
+    }

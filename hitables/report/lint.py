@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import islice
 
 from ..ir.fields import Family
+from ..ir.foreign import PRESETS, is_foreign, recognised
 from ..ir.idle_limits import IdleLimit
 from ..ir.no_target import NoTarget
 from ..ir.program import Program, Table
@@ -40,7 +41,7 @@ def report(lint: Lint, program: Program, seconds: float, on_text: Sequence[str] 
     if lint.undecided:
         cases.append(Case("lint", "all rules checked", trouble=lint.undecided))
     status = 1 if findings else 2 if lint.undecided else 0
-    notes = [*on_text, *_notes(lint)]
+    notes = [*on_text, *_notes(lint, program)]
     facts = {
         "file": program.name,
         "rules": program.rule_count(),
@@ -64,8 +65,9 @@ def _text(lint: Lint, findings: tuple[Finding, ...], program: Program, notes: li
     return "\n".join(lines) + "\n"
 
 
-def _notes(lint: Lint) -> list[str]:
+def _notes(lint: Lint, program: Program) -> list[str]:
     return [
+        *_of_other_programs(lint, program),
         *(_kept(kept) for kept in lint.kept),
         *(_unmatched(rule) for rule in lint.unmatched),
         *(_idle_limit(rule) for rule in lint.idle_limits),
@@ -73,6 +75,17 @@ def _notes(lint: Lint) -> list[str]:
         *(_unforwarded(each) for each in lint.unforwarded),
         *(_no_target(each) for each in lint.no_targets),
     ]
+
+
+def _of_other_programs(lint: Lint, program: Program) -> Iterator[str]:
+    """Which programs have the chains of findings, and how these are left out."""
+    chains = {flaw.chain for flaw in lint.flaws}
+    chains |= {flaw.why.split("; ")[0] for flaw in lint.flaws if flaw.kind == EMPTY}
+    for preset in recognised(program):
+        of_preset = [chain for chain in sorted(chains) if is_foreign(chain, PRESETS[preset])]
+        if of_preset:
+            example = of_preset[0] + (" and others" if len(of_preset) > 1 else "")
+            yield f"{preset} changes its chains itself ({example}); --leave {preset} checks none of them"
 
 
 def _stopped(stopped: Stopped) -> str:

@@ -34,12 +34,14 @@ from hitables.ir.program import Program
 from hitables.ir.rule import Kind, Role, Rule
 from hitables.ir.semantics import Walk
 
+from .deciders import Candidates, Deciders, deciders
 from .exact import Comparison, DifferingRegion, Tell, comparisons
 from .join_boxes import Box, join
 from .packet_classes import PacketClass
 from .question import Question, Undecided, comparable
 from .rules_for_packet import LongChains
 from .told_facts import Told
+from .unentered import Unentered, unentered
 from .unreal_regions import is_unreal
 
 # Regions of one chain and class of packets, before they are joined: more than a person reads.
@@ -54,6 +56,8 @@ class RegionOutcome:
 
     verdict  None: the same as in the other program; it varies within the region
     line     of the rule that decides; 0: the policy, or a rule without a line
+    also     more lines that decide some of the packets; 0 is as of *line*
+    unsure   whether rules of the same verdict may decide some of them that are not named
     effects  the first that only this program has: (effect, line)
     more     whether this program has more effects that the other one has not
     """
@@ -62,6 +66,18 @@ class RegionOutcome:
     line: int
     effects: tuple[tuple[str, int], ...] = ()
     more: bool = False
+    also: tuple[int, ...] = ()
+    unsure: bool = False
+
+    def decided_by(self, found: Deciders | None, box: Mapping[Field, Values]) -> RegionOutcome:
+        """This outcome of the packets of *box*, with all lines that decide some; None: not known."""
+        if found is None:
+            return dataclasses.replace(self, unsure=True)
+        lines = found.of(box)
+        if not lines:
+            return self
+        line = self.line if self.line in lines else 0 if 0 in lines else lines[0]
+        return dataclasses.replace(self, line=line, also=tuple(each for each in lines if each != line))
 
 
 @dataclass(frozen=True)
@@ -98,6 +114,7 @@ class Changes:
     undecided  chains for which the budget ran out
     cut_off    some chain has MOST regions or more
     scope      what is compared, and what is left out, where the two are of two families; a line each
+    unentered  chains that differ and that no packet enters
     """
 
     family: Family
@@ -106,6 +123,7 @@ class Changes:
     undecided: list[Undecided] = dataclasses.field(default_factory=list)
     cut_off: bool = False
     scope: tuple[str, ...] = ()
+    unentered: tuple[Unentered, ...] = ()
 
     @property
     def complete(self) -> bool:
@@ -114,8 +132,10 @@ class Changes:
 
 def changes(before: Program, after: Program, question: Question, *, tell: Tell) -> Changes:
     """Every difference, the largest region first.  Raises as `hitables.compare.check` does."""
+    not_compared = tuple(unentered(before, after, question))
     before, after = comparable(before, after)
     out = _changes(before, after, question, tell)
+    out.unentered = not_compared
     if out.regions and differ_in_above(before, after):
         alike = _changes(up_to(before), up_to(after), question, tell)
         differing = {(change.table, change.chain) for change in alike.regions}
@@ -153,10 +173,11 @@ def _kind(packets: PacketClass) -> str:
 def _changes_of_chain(comparison: Comparison, out: Changes) -> Iterator[Change]:
     """The changes of one pair of chains; notes in *out* why some are missing."""
     tables = [LongChains(table) for table in comparison.tables.tables]
+    candidates: dict[tuple[int, str], Candidates] = {}
     for regions in explained(comparison, out):
         real = [region for region in regions if not is_unreal(comparison, region)]
         if real:
-            yield from joined(comparison, real, tables)
+            yield from joined(comparison, real, tables, candidates)
 
 
 def explained(
@@ -201,14 +222,18 @@ def _explanation(region: DifferingRegion) -> tuple[object, ...]:
 
 
 def joined(
-    comparison: Comparison, regions: list[DifferingRegion], tables: Sequence[LongChains]
+    comparison: Comparison,
+    regions: list[DifferingRegion],
+    tables: Sequence[LongChains],
+    candidates: dict[tuple[int, str], Candidates],
 ) -> Iterator[Change]:
     """The changes of regions with one explanation, as few as they can be joined to.
 
-    *tables*: those of the comparison.
+    *tables*: those of the comparison.  *candidates*: as of `deciders`.
     """
     first = regions[0]
     outcomes = [_outcome(comparison, first, side, tables[side]) for side in (0, 1)]
+    found = [deciders(comparison, regions, side, is_unreal, candidates) for side in (0, 1)]
     for area in areas(comparison, regions):
         yield Change(
             comparison.table,
@@ -219,8 +244,8 @@ def joined(
             area.facts,
             first.answers,
             area.headers,
-            outcomes[0],
-            outcomes[1],
+            outcomes[0].decided_by(found[0], area.box),
+            outcomes[1].decided_by(found[1], area.box),
             first.reordered,
         )
 

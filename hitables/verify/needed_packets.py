@@ -6,7 +6,8 @@
 
 of IPv6 lets no neighbour solicitation in, which has no connection: the hosts of its network do not find it.
 Many rule sets stop these packets of some interface or sender on purpose, so a chain is named only if it lets
-none of them pass but those of lo.  A chain that lets nothing else pass either is closed on purpose.
+none of them pass but those of lo and of its addresses, which come from no network.  A chain that lets nothing
+else pass either is closed on purpose.
 
 Invariant: exact, as `reach` is: if some packet of the kind passes, or may, nothing is said.
 """
@@ -27,6 +28,11 @@ from .reach import reach
 
 # By chain: the interface that tells packets of lo from others.
 _INTERFACE = {"INPUT": Field.IIF, "FORWARD": Field.IIF, "OUTPUT": Field.OIF}
+# The kernel lets no packet from or to these addresses come in by, or leave by, another interface than lo.
+_OF_LOOPBACK = {
+    Family.IPV4: Values.interval(127 << 24, (128 << 24) - 1),
+    Family.IPV6: Values.only(1),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +91,7 @@ def stopped(program: Program, question: Question, tell: Tell) -> Iterator[Stoppe
         if chain not in table or (question.chains and chain not in question.chains):
             continue
         asked = replace(question, tables=frozenset({table.name}), chains=frozenset({chain}))
-        others = {field: Values.only(LOOPBACK).complement(top(field, program.family))}
+        others = _not_of_loopback(program.family, field)
         for needed in NEEDED:
             if needed.family is not program.family or chain not in needed.chains:
                 continue
@@ -93,6 +99,12 @@ def stopped(program: Program, question: Question, tell: Tell) -> Iterator[Stoppe
                 if not _passes(program, others, asked, tell):
                     break
                 yield Stopped(chain, needed)
+
+
+def _not_of_loopback(family: Family, interface: Field) -> dict[Field, Values]:
+    """The packets of other interfaces and addresses than those of loopback."""
+    own = {interface: Values.only(LOOPBACK), Field.SRC: _OF_LOOPBACK[family], Field.DST: _OF_LOOPBACK[family]}
+    return {field: values.complement(top(field, family)) for field, values in own.items()}
 
 
 def _passes(program: Program, box: Mapping[Field, Values], question: Question, tell: Tell) -> bool:

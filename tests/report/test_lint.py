@@ -119,3 +119,18 @@ def test_the_rules_of_a_line_that_are_useless_for_several_reasons_are_told_one_b
         (f"never matches: line 5 covers it {part}", [accept.format("10.1.1.1/32"), one]),
         (f"never matches: line 6 covers it {part}", [accept.format("11.1.1.1/32"), other]),
     ]
+
+
+def test_each_program_that_has_chains_with_findings_is_noted_once(tmp_path: Path) -> None:
+    declared = "".join(f":{name} - [0:0]\n" for name in ("DOCKER-USER", "ufw-user-input", "ufw-user-output"))
+    text = f"{HEAD}{declared}-A FORWARD -j DOCKER-USER\n-A ufw-user-input -p tcp -j ACCEPT\nCOMMIT\n"
+    docker = "docker changes its chains itself (DOCKER-USER); --leave docker checks none of them"
+    ufw = "ufw changes its chains itself (ufw-user-input and others); --leave ufw checks none of them"
+    for options, notes in (
+        ((), [docker, ufw]),
+        (("--leave", "docker"), [ufw]),
+        (("--leave", "docker", "--leave", "ufw"), []),
+    ):
+        done = lint(tmp_path / "host.rules", text, "--format", "json", *options)
+        assert json.loads(done.stdout)["notes"] == notes
+    assert not json.loads(lint(tmp_path / "host.rules", UNREACHED, "--format", "json").stdout)["notes"]

@@ -50,9 +50,13 @@ def found(text: str, family: Family, question: Question | None = None) -> list[t
         ([*USUAL, "-A INPUT -i eth0 -s fe80::/10 -m limit --limit 9/s -j ACCEPT"], []),
         ([*USUAL, "-A INPUT -m conntrack --ctstate UNTRACKED -j own", "-A own -j ACCEPT"], []),
         ([*USUAL, "-A INPUT -i lo -j ACCEPT"], [SOLICITATION, ADVERTISEMENT]),
+        ([*USUAL, "-A INPUT -s ::1 -j ACCEPT"], [SOLICITATION, ADVERTISEMENT]),
+        ([*USUAL, "-A INPUT -d ::1 -j ACCEPT"], [SOLICITATION, ADVERTISEMENT]),
+        ([*USUAL, "-A INPUT -s ::/127 -j ACCEPT"], []),
         (["-A INPUT -m conntrack --ctstate INVALID -j DROP", *USUAL, "-A INPUT -p 58 -j own", "-A own -j RETURN"],
          [SOLICITATION, ADVERTISEMENT]),
         (["-A INPUT -p tcp -j ACCEPT"], [SOLICITATION, ADVERTISEMENT, TOO_BIG]),
+        (["-A INPUT -s ::1 -j ACCEPT"], []),
         (["-A INPUT -i lo -j ACCEPT"], []),  # nothing else passes: closed on purpose
         ([], []),
     ],
@@ -80,6 +84,13 @@ def test_of_ipv4_the_errors_of_large_packets_are_asked_for() -> None:
     assert not found(text_of([*lines, code]), Family.IPV4)
     other = "-A INPUT -p icmp --icmp-type host-unreachable -j ACCEPT"
     assert found(text_of([*lines, other]), Family.IPV4) == [FRAGMENT]
+
+
+@pytest.mark.parametrize("address", ["-s 127.0.0.1", "-d 127.0.0.0/8", "-s 127.0.0.0/8 -d 127.0.0.0/8"])
+def test_packets_of_loopback_addresses_come_from_no_network(address: str) -> None:
+    lines = ["-A INPUT -p tcp -j ACCEPT", f"-A INPUT {address} -j ACCEPT"]
+    assert found(text_of(lines), Family.IPV4) == [FRAGMENT]
+    assert not found(text_of([*lines, "-A INPUT -s 126.0.0.0/7 -j ACCEPT"]), Family.IPV4)
 
 
 def test_only_what_is_asked_and_known_is_told() -> None:
