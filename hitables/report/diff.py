@@ -62,6 +62,11 @@ class ChangeGroup:
         return self.before.verdict != self.after.verdict
 
     @property
+    def outcomes(self) -> tuple[list[RegionOutcome], list[RegionOutcome]]:
+        """Those of each region in each rule set."""
+        return [change.before for change in self.regions], [change.after for change in self.regions]
+
+    @property
     def lines(self) -> tuple[list[int], list[int]]:
         """The lines that decide in each rule set; 0: the policy."""
         before = {line for change in self.regions for line in (change.before.line, *change.before.also)}
@@ -123,7 +128,7 @@ def _groups(changes: list[Change]) -> list[ChangeGroup]:
     regions: dict[tuple[str, str, str, RegionOutcome, RegionOutcome, bool], list[Change]] = {}
     for change in changes:
         # What decides some packets of one region alone, of those that a line decides, makes no group.
-        treatment = replace(change.before, also=()), replace(change.after, also=())
+        treatment = change.before.without_more(), change.after.without_more()
         key = change.table, change.chain, change.packets, *treatment, change.reordered
         regions.setdefault(key, []).append(change)
     groups = [ChangeGroup(*key, tuple(of_key)) for key, of_key in regions.items()]
@@ -208,7 +213,8 @@ def _treatment(group: ChangeGroup, lines_of: tuple[str, str]) -> str:
     asked = {evaluation(key) for change in group.regions for key, _ in change.asked}
     parts = []
     if group.changes_verdict:
-        was, now = map(_decided, (before, after), group.lines, lines_of)
+        unsure = [any(each.unsure for each in side) for side in group.outcomes]
+        was, now = map(_decided, (before, after), group.lines, lines_of, unsure)
         parts.append(f"was {was}, now {now}")
     if group.reordered:
         was, now = (
@@ -224,14 +230,14 @@ def _treatment(group: ChangeGroup, lines_of: tuple[str, str]) -> str:
     return "; ".join(parts)
 
 
-def _decided(outcome: RegionOutcome, lines: list[int], file: str) -> str:
+def _decided(outcome: RegionOutcome, lines: list[int], file: str, unsure: bool) -> str:
     named = [str(line) for line in lines if line]
     at_end = [] if all(lines) else ["at the end" if outcome.verdict in AT_END else "by policy"]
     rest = [f"{len(named) - LINES} more"] if len(named) > LINES + 1 else []
     named = named[:LINES] if rest else named
     by_lines = [f"by line{'s' * (len(named) > 1)} {_listed([*named, *rest])}{_of(file)}"] if named else []
     # Rules behind which the same verdict follows were not looked for.
-    others = ["perhaps by rules before"] if outcome.unsure else []
+    others = ["perhaps by rules before"] if unsure else []
     return f"{outcome.verdict} {_listed([*by_lines, *at_end, *others])}"
 
 

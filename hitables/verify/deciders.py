@@ -5,7 +5,7 @@ A INPUT DROP                                    "-A INPUT -s 198.51.100.0/24 -j 
 The prover leaves out rules behind which the same verdict follows, as it needs them for no proof.  So it says
 of a region that the policy drops it, of which this rule drops a part.
 
-Idea: where another rule of the same verdict may meet the region, the two programs are compared once more.
+Idea: where an earlier rule of the same verdict may meet the region, the two programs are compared once more.
 In one of them each rule with this verdict, and the policy, then has a verdict of its own, so that the prover
 cuts the packets where another one decides.  No test changes, so the regions of both comparisons have the same
 coordinates.
@@ -36,12 +36,12 @@ from hitables.ir.semantics import RETURNS
 
 from .encoding import Encoding, RuleRef
 from .exact import Comparison, DifferingRegion, TableProver
-from .match_box import written_by
+from .match_box import entry_tests, written_by
 from .packet_classes import PacketClass
 from .question import KERNEL_POLICY
 
-MOST = 500  # regions of each class of packets
-_PAIRS = 400_000  # of regions that are looked at
+MOST = 200  # regions of each class of packets
+MOST_ASKED, MOST_TIMES = 32, 100  # regions, and lists of them: beyond, what decides is not looked for
 _LOOKS = 20_000  # rules times regions: beyond, the prover is asked
 _MARK = "\0"  # behind verdicts of their own, which no verdict of a text has
 
@@ -84,9 +84,12 @@ def deciders(
         candidates[at] = Candidates(comparison, side, verdict)
     if not candidates[at].meet(boxes, named):
         return Deciders(())
+    if len(regions) > MOST_ASKED or candidates[at].asked == MOST_TIMES:
+        return None
+    candidates[at].asked += 1
     prover = candidates[at].prover
     found = _once_more(prover, comparison.chain, regions, _hull(boxes), side, verdict)
-    if found is None or len(found) * len(regions) > _PAIRS:
+    if found is None:
         return None
     parts = tuple(
         (_box(comparison, each), _line(each.rules[side]))
@@ -94,6 +97,12 @@ def deciders(
         if any(_overlap(region, each) for region in regions) and not is_unreal(comparison, each)
     )
     return Deciders(parts) if parts else None
+
+
+def _both(one: Mapping[Field, Values], other: Mapping[Field, Values]) -> dict[Field, Values]:
+    """The values that both allow."""
+    shared = {field: one[field].intersect(other[field]) for field in one.keys() & other.keys()}
+    return {**one, **other, **shared}
 
 
 def _line(ref: RuleRef | None) -> int:
@@ -122,16 +131,30 @@ def _meet(one: Mapping[Field, Values], other: Mapping[Field, Values]) -> bool:
 
 
 class Candidates:
-    """The rules of one program that end the path of a packet with one verdict, and what they test."""
+    """The rules of one program that end the path of a packet with one verdict, and what they test.
+
+    asked  for how many lists of regions the programs were compared once more
+    """
 
     def __init__(self, comparison: Comparison, side: int, verdict: str) -> None:
         table, self._family = comparison.tables.tables[side], comparison.tables.family
         self._comparison, self._side, self._verdict = comparison, side, verdict
-        written = written_by(table).fields
+        written = written_by(table)
+        entry = entry_tests(table, table.callers_first(comparison.chain), written)
+        self.asked = 0
+        self._ways = _Ways(table, comparison.chain)
+        self._earlier: dict[tuple[str, int], npt.NDArray[np.bool_]] = {}
         self._rules = list(_deciding(table, comparison.chain, verdict))
+        self._chains = list(dict.fromkeys(chain for chain, _, _ in self._rules))
+        numbers = {chain: at for at, chain in enumerate(self._chains)}
+        self._chain = np.array([numbers[chain] for chain, _, _ in self._rules], np.int64)
+        self._index = np.array([index for _, index, _ in self._rules], np.int64)
         self._tested = [
-            {field: values for field, values in required(rule).items() if field not in written}
-            for _, _, rule in self._rules
+            _both(
+                entry.get(chain, {}),
+                {field: values for field, values in required(rule).items() if field not in written.fields},
+            )
+            for chain, _, rule in self._rules
         ]
         self._hulls = {
             field: self._hulls_of(field) for field in {each for tested in self._tested for each in tested}
@@ -158,10 +181,27 @@ class Candidates:
         """The first 32 bits of a long value."""
         return value >> max(top(field, self._family).bit_length() - 32, 0)
 
+    def earlier(self, named: RuleRef | None) -> npt.NDArray[np.bool_]:
+        """Which of the rules a packet may meet before *named*; None: the policy."""
+        if named is None or named.rule.returns:
+            return np.ones(len(self._rules), bool)
+        place = named.chain, named.index
+        if place not in self._earlier:
+            is_here = named.chain == self._comparison.chain
+            end, chains = self._ways.before(named.index) if is_here else self._ways.to(named.chain)
+            may = np.fromiter((name in chains for name in self._chains), bool, len(self._chains))[self._chain]
+            if self._comparison.chain in self._chains:
+                entered = self._chains.index(self._comparison.chain)
+                may |= (self._chain == entered) & (self._index < end)
+            if named.chain in self._chains:
+                may &= (self._chain != self._chains.index(named.chain)) | (self._index != named.index)
+            self._earlier[place] = may
+        return self._earlier[place]
+
     def meet(self, boxes: Sequence[Box], named: RuleRef | None) -> bool:
-        """Whether one of them, but *named*, may match a packet of *boxes*, by the fields that it tests."""
+        """Whether one before *named* may match a packet of *boxes*, by the fields that it tests."""
         hull = _hull(boxes)
-        may = np.ones(len(self._rules), bool)
+        may = self.earlier(named).copy()
         for field, (lows, highs) in self._hulls.items():
             if hull.get(field):
                 ends = hull[field].pairs[0][0], hull[field].pairs[-1][1]
@@ -169,17 +209,51 @@ class Candidates:
         if int(may.sum()) * len(boxes) > _LOOKS:
             return True
         for at in np.flatnonzero(may).tolist():
-            chain, index, _ = self._rules[at]
-            if named is None or (chain, index) != (named.chain, named.index):
-                tested = self._tested[at]
-                if _may_meet(tested, hull) and any(_may_meet(tested, box) for box in boxes):
-                    return True
+            tested = self._tested[at]
+            if _may_meet(tested, hull) and any(_may_meet(tested, box) for box in boxes):
+                return True
         return False
 
 
 def _may_meet(tested: Mapping[Field, Values], box: Box) -> bool:
     """Whether a packet of *box* may have the values; a field that has none there is one that it lacks."""
     return all(values.intersect(box[field]) for field, values in tested.items() if box.get(field))
+
+
+class _Ways:
+    """The ways of packets through *table* from chain *entered* on."""
+
+    def __init__(self, table: Table, entered: str) -> None:
+        self._table, self._length = table, len(table[entered].rules)
+        self._reached: dict[str, frozenset[str]] = {}
+        # The rules of *entered* that enter a chain: their numbers, and the chains that packets come to there.
+        self._calls = [
+            (at, self._from(rule.enters))
+            for at, rule in enumerate(table[entered].rules)
+            if rule.enters is not None and rule.enters in table
+        ]
+
+    def _from(self, name: str) -> frozenset[str]:
+        """*name*, and the chains that packets may come to from it."""
+        if name not in self._reached:
+            found, waiting = {name}, [name]
+            while waiting:
+                for called in self._table[waiting.pop()].callees():
+                    if called in self._table and called not in found:
+                        found.add(called)
+                        waiting.append(called)
+            self._reached[name] = frozenset(found)
+        return self._reached[name]
+
+    def before(self, end: int) -> tuple[int, frozenset[str]]:
+        """The first *end* rules, and the chains that they enter."""
+        return end, frozenset().union(*(chains for at, chains in self._calls if at < end))
+
+    def to(self, chain: str) -> tuple[int, frozenset[str]]:
+        """The rules up to the last that leads to *chain*: how many, and the chains that they enter."""
+        return self.before(
+            max((at for at, chains in self._calls if chain in chains), default=self._length - 1) + 1
+        )
 
 
 def _deciding(table: Table, entered: str, verdict: str) -> Iterator[tuple[str, int, Rule]]:

@@ -69,6 +69,15 @@ class RegionOutcome:
     also: tuple[int, ...] = ()
     unsure: bool = False
 
+    def without_more(self) -> RegionOutcome:
+        """This outcome without the lines that decide but some of the packets."""
+        return dataclasses.replace(self, also=(), unsure=False)
+
+    def with_more_of(self, other: RegionOutcome) -> RegionOutcome:
+        """This outcome, of packets that some backends decide as *other*, which differs in such lines alone."""
+        also = tuple(sorted({*self.also, *other.also}))
+        return dataclasses.replace(self, also=also, unsure=self.unsure or other.unsure)
+
     def decided_by(self, found: Deciders | None, box: Mapping[Field, Values]) -> RegionOutcome:
         """This outcome of the packets of *box*, with all lines that decide some; None: not known."""
         if found is None:
@@ -154,12 +163,17 @@ def _changes(before: Program, after: Program, question: Question, tell: Tell) ->
         for change in _changes_of_chain(comparison, out):
             content = (
                 change.table, change.chain, change.packets, tuple(change.box.items()), change.facts,
-                change.asked, change.before, change.after, change.reordered,
+                change.asked, change.before.without_more(), change.after.without_more(), change.reordered,
             )  # fmt: skip
             same = merged.get(content)
             if same is not None:
                 backends = tuple(dict.fromkeys((*same.backends, *change.backends)))
-                change = dataclasses.replace(same, backends=backends)
+                change = dataclasses.replace(
+                    same,
+                    backends=backends,
+                    before=same.before.with_more_of(change.before),
+                    after=same.after.with_more_of(change.after),
+                )
             merged[content] = change
     order = {WHOLE: 0, FRAGMENTS: 1, BROKEN: 2}
     out.regions = sorted(merged.values(), key=lambda each: (order[each.packets], -each.headers))
