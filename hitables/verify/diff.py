@@ -74,7 +74,7 @@ class RegionOutcome:
         return dataclasses.replace(self, also=(), unsure=False)
 
     def with_more_of(self, other: RegionOutcome) -> RegionOutcome:
-        """This outcome, of packets that some backends decide as *other*, which differs in such lines alone."""
+        """This outcome, of packets that some backends decide as *other*; such lines alone differ."""
         also = tuple(sorted({*self.also, *other.also}))
         return dataclasses.replace(self, also=also, unsure=self.unsure or other.unsure)
 
