@@ -352,7 +352,8 @@ def test_the_packets_that_a_rule_is_examined_for_change_no_answer(drawn: Program
         narrow = of(box, packets, backend, root)
         at_hook, of_class = hook_box(root, box.family), packets.sets()
         region = {field: values.intersect(of_class.get(field, values)) for field, values in at_hook.items()}
-        return PacketSet(region) if box.may_act and all(region.values()) else narrow
+        widened = box.may_act and not box.only_acts and all(region.values())
+        return PacketSet(region) if widened else narrow
 
     of = MatchBox.of
 
