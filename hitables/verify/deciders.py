@@ -5,10 +5,10 @@ A INPUT DROP                                    "-A INPUT -s 198.51.100.0/24 -j 
 The prover leaves out rules behind which the same verdict follows, as it needs them for no proof.  So it says
 of a region that the policy drops it, of which this rule drops a part.
 
-Idea: where an earlier rule of the same verdict may meet the region, the two programs are compared once more.
-In one of them each rule with this verdict, and the policy, then has a verdict of its own, so that the prover
-cuts the packets where another one decides.  No test changes, so the regions of both comparisons have the same
-coordinates.
+Idea: where another rule of the same verdict may decide packets of the region, the two programs are compared
+once more.  In one of them each rule with this verdict, and the policy, then has a verdict of its own, so that
+the prover cuts the packets where another one decides.  No test changes, so the regions of both have the
+same coordinates.
 
 Invariant: exact, if it is known.
 
@@ -31,7 +31,7 @@ from hitables.ir.hooks import Box
 from hitables.ir.intervals import Values
 from hitables.ir.program import Table
 from hitables.ir.required import required
-from hitables.ir.rule import Rule
+from hitables.ir.rule import Role, Rule
 from hitables.ir.semantics import RETURNS
 
 from .encoding import Encoding, RuleRef
@@ -39,6 +39,7 @@ from .exact import Comparison, DifferingRegion, TableProver
 from .match_box import entry_tests, written_by
 from .packet_classes import PacketClass
 from .question import KERNEL_POLICY
+from .reachability import Reachability
 
 MOST = 200  # regions of each class of packets
 MOST_ASKED, MOST_TIMES = 32, 100  # regions, and lists of them: beyond, what decides is not looked for
@@ -82,7 +83,7 @@ def deciders(
     at = side, verdict
     if at not in candidates:
         candidates[at] = Candidates(comparison, side, verdict)
-    if not candidates[at].meet(boxes, named):
+    if not candidates[at].meet(boxes, named, regions[0].packets):
         return Deciders(())
     if len(regions) > MOST_ASKED or candidates[at].asked == MOST_TIMES:
         return None
@@ -142,12 +143,16 @@ class Candidates:
         written = written_by(table)
         entry = entry_tests(table, table.callers_first(comparison.chain), written)
         self.asked = 0
-        self._ways = _Ways(table, comparison.chain)
-        self._earlier: dict[tuple[str, int], npt.NDArray[np.bool_]] = {}
+        reach, rules = Reachability(table), table[comparison.chain].rules
+        reached = {name: reach.reached_from([name]) for name in table[comparison.chain].callees()}
+        # The rules of the chain that enter others: their numbers, and the chains that packets reach there.
+        self._calls = [(at, reached[rule.enters]) for at, rule in enumerate(rules) if rule.enters is not None]
+        self._written = written.fields
         self._rules = list(_deciding(table, comparison.chain, verdict))
         self._chains = list(dict.fromkeys(chain for chain, _, _ in self._rules))
         numbers = {chain: at for at, chain in enumerate(self._chains)}
         self._chain = np.array([numbers[chain] for chain, _, _ in self._rules], np.int64)
+        self._is_entered = np.array([chain == comparison.chain for chain, _, _ in self._rules], bool)
         self._index = np.array([index for _, index, _ in self._rules], np.int64)
         self._tested = [
             _both(
@@ -181,27 +186,43 @@ class Candidates:
         """The first 32 bits of a long value."""
         return value >> max(top(field, self._family).bit_length() - 32, 0)
 
-    def earlier(self, named: RuleRef | None) -> npt.NDArray[np.bool_]:
-        """Which of the rules a packet may meet before *named*; None: the policy."""
-        if named is None or named.rule.returns:
-            return np.ones(len(self._rules), bool)
-        place = named.chain, named.index
-        if place not in self._earlier:
-            is_here = named.chain == self._comparison.chain
-            end, chains = self._ways.before(named.index) if is_here else self._ways.to(named.chain)
-            may = np.fromiter((name in chains for name in self._chains), bool, len(self._chains))[self._chain]
-            if self._comparison.chain in self._chains:
-                entered = self._chains.index(self._comparison.chain)
-                may |= (self._chain == entered) & (self._index < end)
-            if named.chain in self._chains:
-                may &= (self._chain != self._chains.index(named.chain)) | (self._index != named.index)
-            self._earlier[place] = may
-        return self._earlier[place]
+    def others(
+        self, boxes: Sequence[Box], named: RuleRef | None, packets: PacketClass
+    ) -> npt.NDArray[np.bool_]:
+        """Which of the rules may decide packets of *boxes* in place of *named*; None: the policy.
 
-    def meet(self, boxes: Sequence[Box], named: RuleRef | None) -> bool:
-        """Whether one before *named* may match a packet of *boxes*, by the fields that it tests."""
+        Those before it alone, if it is in the entered chain and matches all these packets.
+        """
+        every = np.ones(len(self._rules), bool)
+        if named is None or named.rule.returns:
+            return every
+        entered = self._comparison.chain
+        if named.chain == entered and self._matches_all(named.rule, boxes, packets):
+            called = set[str]().union(*(chains for at, chains in self._calls if at < named.index))
+            may = np.fromiter((name in called for name in self._chains), bool, len(self._chains))[self._chain]
+            return may | (self._is_entered & (self._index < named.index))
+        if named.chain in self._chains:
+            every &= (self._chain != self._chains.index(named.chain)) | (self._index != named.index)
+        return every
+
+    def _matches_all(self, rule: Rule, boxes: Sequence[Box], packets: PacketClass) -> bool:
+        if packets.malformed or packets.later:
+            return not rule.matches
+        return all(
+            match.role is Role.SPACE
+            and not match.either
+            and all(
+                test.field not in self._written
+                and all(box.get(test.field) and test.values.covers(box[test.field]) for box in boxes)
+                for test in match.tests
+            )
+            for match in rule.matches
+        )
+
+    def meet(self, boxes: Sequence[Box], named: RuleRef | None, packets: PacketClass) -> bool:
+        """Whether one of `others` may match a packet of *boxes*, by the fields that it tests."""
         hull = _hull(boxes)
-        may = self.earlier(named).copy()
+        may = self.others(boxes, named, packets)
         for field, (lows, highs) in self._hulls.items():
             if hull.get(field):
                 ends = hull[field].pairs[0][0], hull[field].pairs[-1][1]
@@ -220,52 +241,10 @@ def _may_meet(tested: Mapping[Field, Values], box: Box) -> bool:
     return all(values.intersect(box[field]) for field, values in tested.items() if box.get(field))
 
 
-class _Ways:
-    """The ways of packets through *table* from chain *entered* on."""
-
-    def __init__(self, table: Table, entered: str) -> None:
-        self._table, self._length = table, len(table[entered].rules)
-        self._reached: dict[str, frozenset[str]] = {}
-        # The rules of *entered* that enter a chain: their numbers, and the chains that packets come to there.
-        self._calls = [
-            (at, self._from(rule.enters))
-            for at, rule in enumerate(table[entered].rules)
-            if rule.enters is not None and rule.enters in table
-        ]
-
-    def _from(self, name: str) -> frozenset[str]:
-        """*name*, and the chains that packets may come to from it."""
-        if name not in self._reached:
-            found, waiting = {name}, [name]
-            while waiting:
-                for called in self._table[waiting.pop()].callees():
-                    if called in self._table and called not in found:
-                        found.add(called)
-                        waiting.append(called)
-            self._reached[name] = frozenset(found)
-        return self._reached[name]
-
-    def before(self, end: int) -> tuple[int, frozenset[str]]:
-        """The first *end* rules, and the chains that they enter."""
-        return end, frozenset().union(*(chains for at, chains in self._calls if at < end))
-
-    def to(self, chain: str) -> tuple[int, frozenset[str]]:
-        """The rules up to the last that leads to *chain*: how many, and the chains that they enter."""
-        return self.before(
-            max((at for at, chains in self._calls if chain in chains), default=self._length - 1) + 1
-        )
-
-
 def _deciding(table: Table, entered: str, verdict: str) -> Iterator[tuple[str, int, Rule]]:
     """Each rule that packets of the chain may reach, and that ends their path with *verdict*."""
-    names = {entered: None}
-    waiting = [entered]
-    while waiting:
-        name = waiting.pop()
+    for name in table.callers_first(entered):
         for index, rule in enumerate(table[name].rules):
-            if rule.enters is not None and rule.enters in table and rule.enters not in names:
-                names[rule.enters] = None
-                waiting.append(rule.enters)
             target = rule.target
             if target is not None and target.is_final and target.key == verdict:
                 yield name, index, rule

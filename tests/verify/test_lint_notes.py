@@ -11,7 +11,7 @@ from hitables.verify.lint import NEVER, UNREACHED
 pytestmark = pytest.mark.engine
 
 HEAD = "*filter\n:INPUT DROP [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n"
-LIST_THAT_NO_RULE_FILLS = "-A INPUT -m recent --rcheck --name nobody -j ACCEPT\n"
+ASKS_A_LIST_NEVER_FILLED = "-A INPUT -m recent --rcheck --name nobody -j ACCEPT\n"
 TRACKS = "-m conntrack --ctstate NEW -j {}\n"
 
 
@@ -43,15 +43,13 @@ def test_a_limit_of_a_rule_that_never_matches_is_not_noted() -> None:
 
 
 def test_a_rule_that_matches_no_packet_is_noted_in_its_table_alone() -> None:
-    text = f"{HEAD}{LIST_THAT_NO_RULE_FILLS}COMMIT\n*mangle\n:INPUT ACCEPT [0:0]\nCOMMIT\n"
+    text = f"{HEAD}{ASKS_A_LIST_NEVER_FILLED}COMMIT\n*mangle\n:INPUT ACCEPT [0:0]\nCOMMIT\n"
     assert [(each.table, each.line) for each in hitables.lint(text).unmatched] == [("filter", 5)]
 
 
 def test_rules_that_match_no_packet_are_noted_in_the_order_of_their_lines() -> None:
     alias = "-A INPUT -i eth0:{} -j ACCEPT\n"
-    text = (
-        f"{HEAD}{LIST_THAT_NO_RULE_FILLS}{alias.format(1)}{LIST_THAT_NO_RULE_FILLS}{alias.format(2)}COMMIT\n"
-    )
+    text = f"{HEAD}{ASKS_A_LIST_NEVER_FILLED}{alias.format(1)}{ASKS_A_LIST_NEVER_FILLED}{alias.format(2)}COMMIT\n"
     found = hitables.lint(text)
     assert [each.line for each in found.unmatched] == [5, 6, 7, 8]
 
